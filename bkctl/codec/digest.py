@@ -36,6 +36,10 @@ DIGEST_BYTES = {
 }
 
 
+#: Length of a master key: SHA-1 of "ledger" and the password (``MacDigestManager.genDigest``).
+MASTER_KEY_BYTES = 20
+
+
 def master_key(password: bytes) -> bytes:
     """Return the 20-byte key that bookies keep for a ledger: SHA1("ledger" + password)."""
     return sha1(b"ledger" + password, usedforsecurity=False).digest()

@@ -13,6 +13,7 @@ Source: ``org.apache.bookkeeper.proto.PacketProcessorBaseV3.isVersionCompatible`
 
 from __future__ import annotations
 
+from bkctl.codec.digest import MASTER_KEY_BYTES
 from bkctl.protocol.messages import (
     LAST_ADD_CONFIRMED,
     AddRequest,
@@ -31,8 +32,6 @@ from bkctl.types import ResultCode
 #: Shortest body that a bookie stores: it has to read ledger, entry and LAC out of it.
 BODY_BYTES_MIN = 24
 
-#: Length of a master key: SHA-1 of "ledger" and the password (``MacDigestManager.genDigest``).
-MASTER_KEY_BYTES = 20
 #: Longest body of an explicit LAC: ids and the longest digest take 36 bytes.
 LAC_BODY_BYTES_MAX = 1024
 

@@ -65,6 +65,7 @@ import struct
 
 from google.protobuf.message import DecodeError
 
+from bkctl.codec.digest import MASTER_KEY_BYTES
 from bkctl.errors import UsageError
 from bkctl.protocol.codes import V2_CODES, V2_OPERATIONS, Operation, code_from_v2
 from bkctl.protocol.framing import CloseReason, ProtocolError, encode_frame
@@ -96,7 +97,6 @@ FLAG_FENCE = 0x1
 FLAG_RECOVERY_ADD = 0x2
 FLAG_HIGH_PRIORITY = 0x4
 
-MASTER_KEY_BYTES = 20
 
 _HEADER = struct.Struct(">I")
 _ADD_IDS = struct.Struct(">qq")

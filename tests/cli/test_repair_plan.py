@@ -195,7 +195,7 @@ def test_an_entry_whose_id_is_damaged_is_no_reason_to_rebuild_the_index(run_cli:
     assert (lost["ledger"], lost["entries"]) == (ledger, str(entry)), "not under the id that is damaged, too"
     done = run_cli("repair", "run", plan, "--yes")
     assert (done.exit_code, json.loads(done.stdout)["exit_code"]) == (3, 1), done.stderr
-    assert "step 1 lost entries" in done.stderr
+    assert "step 1 has lost entries" in done.stderr
     found = from_ndjson(run_cli("index", "check", *words).stdout)
     assert [(row["ledger"], row["entry"]) for row in found if row["kind"] == "salvaged_location"] == [
         (ledger, entry)
@@ -228,6 +228,22 @@ def test_logs_that_were_exchanged_between_directories_go_into_quarantine(
     left = from_ndjson(run_cli("index", "check", bookie.root, "-o", "ndjson").stdout)
     assert {row["kind"] for row in left} == {"limbo", "salvaged_location"}
     assert {row["ledger"] for row in left if row["kind"] == "limbo"} == set(range(4))
+
+
+def test_a_rebuild_that_has_lost_entries_does_not_end_a_run_with_0(run_cli: Run, tmp_path: Path) -> None:
+    """Without --metadata URI nobody brings them back."""
+    bookie, plan = tmp_path / "bookie", tmp_path / "plan.json"
+    shutil.copytree(DEMO / "bookie1", bookie)
+    (bookie / "ledgers" / "current" / "0.log").unlink()
+    words = (bookie, "--metadata", DEMO / "zk.json")
+    made = run_cli("repair", "plan", *words, "--out", plan)
+    assert made.exit_code == 1, made.stderr
+    verbs = [row["command"][1:3] for row in from_ndjson(made.stdout) if row["number"] is not None]
+    assert verbs == [["index", "rebuild"]]
+    done = run_cli("repair", "run", plan, "--yes")
+    assert (done.exit_code, json.loads(done.stdout)["exit_code"]) == (3, 1), done.stderr
+    assert "step 1 has lost entries" in done.stderr
+    assert run_cli("repair", "run", plan).exit_code == 3, "nor does the next run"
 
 
 def test_a_run_that_leaves_findings_to_a_person_does_not_end_with_0(run_cli: Run, tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ sector, and its 20 bytes are written over the old ones, which a disk does as a w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 
 from bkctl.admin.index.check.master_keys import is_damaged_key, other_keys
 from bkctl.admin.ledgers.grouped_metadata import LEDGERS_AT_ONCE
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers
 from bkctl.codec.file_info import KEY_AT
+from bkctl.codec.ledger_data import LedgerData
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index_rows import IndexDamage, LedgerRow
 from bkctl.vfs.base import FileSystem, WritableFileSystem
@@ -33,6 +34,12 @@ def damaged_keys(
             yield from _damaged(held, known)
             held.clear()
     yield from _damaged(held, known)
+
+
+def right_keys(rows: Mapping[int, LedgerData], known: KnownLedgers) -> dict[int, bytes]:
+    """Return the metadata's key of each ledger whose row has a damaged one. Raises BkctlError as they do."""
+    read = (LedgerRow(ledger, data) for ledger, data in rows.items())
+    return {row.ledger: right for row, right in damaged_keys(read, known)}
 
 
 def _damaged(rows: list[LedgerRow], known: KnownLedgers) -> Iterator[tuple[LedgerRow, bytes]]:

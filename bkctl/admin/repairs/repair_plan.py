@@ -85,7 +85,16 @@ STEP_VERBS = frozenset(
     }
 )
 
-_LISTS_LOSSES = frozenset({("lastmark", "set"), ("journal", "salvage"), ("entrylog", "salvage")})
+#: Verbs whose exit code 1 says that entries are lost, or may be: what differs behind a rebuild is in limbo.
+_LISTS_LOSSES = frozenset(
+    {
+        ("lastmark", "set"),
+        ("journal", "salvage"),
+        ("entrylog", "salvage"),
+        ("index", "rebuild"),
+        ("bookie", "rebuild"),
+    }
+)
 
 #: What is missing here, and is copied from other replicas while the bookie runs.
 _ENDED_BY_REPLICAS = frozenset({"limbo", "missing_entries", "salvaged_location"})
@@ -120,8 +129,8 @@ class Step:
 
     @property
     def lists_losses(self) -> bool:
-        """Whether exit code 1 of the command says that entries are lost."""
-        return self.verb in _LISTS_LOSSES or "--accept-loss" in self.command
+        """Whether exit code 1 of the command says that entries are lost, or may be."""
+        return self.verb in _LISTS_LOSSES
 
 
 @dataclass(frozen=True, slots=True)

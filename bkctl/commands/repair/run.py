@@ -48,9 +48,9 @@ def run_command(
     code, and the row says what to do now: a step may need the bookie stopped (4) or running (3 or 5). A
     plan is refused (4) where the cookies (VERSION) say that its directories are another bookie's now.
     Exit code 0 when every step is done and has ended its findings, 3 when the plan has findings that no
-    command repairs, or a step has lost entries that no step behind it brings back. Then run 'bkctl repair
-    plan' again: a repair may bring further damage to light. 'bkctl repair undo' takes back what a step
-    did to the directories of a stopped bookie.
+    command repairs, or a step has lost entries, or may have, that no step behind it brings back. Then run
+    'bkctl repair plan' again: a repair may bring further damage to light. 'bkctl repair undo' takes back
+    what a step did to the directories of a stopped bookie.
 
     Examples:
 
@@ -104,8 +104,9 @@ def run_command(
 def _tell_what_is_left(lost: list[int], by_hand: int) -> None:
     if lost:
         typer.echo(
-            f"bkctl: step {', '.join(map(str, lost))} lost entries, and put their ledgers into limbo: 'bkctl"
-            " ledger repair' brings them back while the bookie runs (a plan made with --metadata URI does)",
+            f"bkctl: step {', '.join(map(str, lost))} has lost entries, or may have, and put their ledgers"
+            " into limbo: 'bkctl ledger repair' brings them back while the bookie runs (a plan made with"
+            " --metadata URI does)",
             err=True,
         )
     if by_hand:

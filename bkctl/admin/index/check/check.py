@@ -123,7 +123,7 @@ class _SpaceCheck:
         kept = journals_before_mark(self._filesystem, space.journal_dirs, space.mark_dirs)
         with ExitStack() as stack:
             indexes = [stack.enter_context(self._opened(directory)) for directory in space.index_dirs]
-            keys = MasterKeyCheck(self._metadata_of) if self._options.is_told else None
+            keys = MasterKeyCheck(self._metadata_of if self._options.is_told else None)
             known = yield from read_ledgers(self._filesystem, space, indexes, keys)
             sorter = stack.enter_context(RowSorter(self._options.memory_bytes))
             reader = LogEntryReader(self._filesystem, space, self._options.book)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from bkctl.admin.index.check.finding import Finding, Kind, about_ledger
 from bkctl.admin.ledgers.grouped_metadata import LEDGERS_AT_ONCE
-from bkctl.codec.digest import master_key
+from bkctl.codec.digest import MASTER_KEY_BYTES, master_key
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.second_keys import alike
@@ -33,8 +33,15 @@ def key_of_metadata(found: LedgerMetadata | CorruptionError | None) -> bytes | N
 
 
 def is_damaged_key(key: bytes, right: bytes | None) -> bool:
-    """Whether ``key`` is the key ``right`` of which some bytes were changed."""
-    return right is not None and key != right and not is_blank(key) and alike(key, right)
+    """Whether no client can bring ``key``, or it is the key ``right`` of which some bytes were changed.
+
+    ``right`` is the key of the metadata, None where nobody knows it.
+    """
+    if is_blank(key) or key == right:
+        return False
+    if len(key) != MASTER_KEY_BYTES:
+        return True
+    return right is not None and (alike(key, right) or right.startswith(key.rstrip(b"\0")))
 
 
 def other_keys(rows: Collection[LedgerRow], metadata_of: MetadataOf) -> Iterator[tuple[LedgerRow, bytes]]:
@@ -51,9 +58,12 @@ def other_keys(rows: Collection[LedgerRow], metadata_of: MetadataOf) -> Iterator
 
 
 class MasterKeyCheck:
-    """Fed with ledger rows; asks for the metadata of some thousand ledgers at a time."""
+    """Fed with ledger rows; asks for the metadata of some thousand ledgers at a time.
 
-    def __init__(self, metadata_of: MetadataOf) -> None:
+    ``metadata_of`` None: there are no metadata, so that only the length of a key says something.
+    """
+
+    def __init__(self, metadata_of: MetadataOf | None) -> None:
         self._metadata_of = metadata_of
         self._rows: list[LedgerRow] = []
 
@@ -66,16 +76,37 @@ class MasterKeyCheck:
     def end(self, directory: str) -> Iterator[Finding]:
         """Yield findings about the rows of a directory that are left."""
         rows, self._rows = self._rows, []
+        if self._metadata_of is None:
+            for row in rows:
+                if is_damaged_key(row.data.master_key, None):
+                    yield _damaged(directory, row)
+            return
+        seen = set()
         for row, right in other_keys(rows, self._metadata_of):
+            seen.add(row.ledger)
             if is_damaged_key(row.data.master_key, right):
-                detail = (
-                    "some bytes of its master key were changed: it can be read, and no client can add to it,"
-                    " copy to it or fence it (bkctl index repair sets the key of the metadata)"
-                )
-                yield about_ledger(Kind.DAMAGED_MASTER_KEY, directory, row.ledger, detail)
+                yield _damaged(directory, row)
             else:
                 detail = (
                     "its master key is another password's than that in the metadata: an earlier ledger had"
                     " the id, or the ledger was made with another password"
                 )
                 yield about_ledger(Kind.OTHER_MASTER_KEY, directory, row.ledger, detail)
+        # Ledgers that have no metadata, or no password there.
+        for row in rows:
+            if row.ledger not in seen and is_damaged_key(row.data.master_key, None):
+                yield _damaged(directory, row)
+
+
+def _damaged(directory: str, row: LedgerRow) -> Finding:
+    key = row.data.master_key
+    what = (
+        f"its master key has {len(key)} bytes, and a key has {MASTER_KEY_BYTES}"
+        if len(key) != MASTER_KEY_BYTES
+        else "some bytes of its master key were changed"
+    )
+    detail = (
+        f"{what}: it can be read, and no client can add to it, copy to it or fence it (bkctl index repair"
+        " --metadata sets the key of the metadata)"
+    )
+    return about_ledger(Kind.DAMAGED_MASTER_KEY, directory, row.ledger, detail)

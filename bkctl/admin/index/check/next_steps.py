@@ -61,6 +61,10 @@ INSTEAD = {
     Kind.NO_INDEX: "nothing to do: the next start of the bookie replays its journals and makes the index",
 }
 
+_KEY_OF_METADATA = (
+    "name the cluster's metadata: 'bkctl index repair DIR --metadata URI' sets the key of the password there"
+)
+
 _REBUILD = ("index", "rebuild")
 
 
@@ -69,6 +73,8 @@ def next_step(finding: Finding, metadata: Sequence[str] = ()) -> NextStep:
     kind, directory = finding.kind, finding.dir
     if kind in INSTEAD:
         return not_ended(INSTEAD[kind], *_look(finding))
+    if kind is Kind.DAMAGED_MASTER_KEY and not metadata:
+        return not_ended(_KEY_OF_METADATA, "index", "check", directory)
     if kind in (Kind.WIDE_KEY, Kind.DAMAGED_MASTER_KEY):
         return ended_by(("index", "repair", directory, *metadata, "--yes"))
     if kind is Kind.LOCATIONS_WITHOUT_LEDGER:

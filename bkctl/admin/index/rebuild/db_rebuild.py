@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from bkctl.admin.index.damaged_keys import right_keys
 from bkctl.admin.index.rebuild.bookie_facts import last_written_ms
 from bkctl.admin.index.rebuild.census import take_census
 from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
@@ -160,7 +161,10 @@ class DbRebuild:
             facts = self._read_journals()
         unread = [ledger for ledger in census.ledgers if not old.trusts(ledger)]
         current = known.is_newer_than(last_written_ms(self._journals, self._directory.ledger_dir))
-        plan = plan_ledgers(old, census, LedgerSources(facts, known.metadata_of(unread), current))
+        sources = LedgerSources(
+            facts, known.metadata_of(unread), current, right_keys=right_keys(old.rows, known)
+        )
+        plan = plan_ledgers(old, census, sources)
         self._set_limbo(plan, old, found, located)
         plan.differences += [
             Difference("note", None, f"{path}: damaged; fences and keys in it may be missing")

@@ -19,7 +19,8 @@ class Difference:
     ledger_not_in_metadata it is proven to be deleted, so it gets no row, and loses what it had here
     ledger_not_here       its metadata name other bookies only, so it gets no row
     fenced                it is fenced now; the old row was not, or could not be read
-    master_key_from_metadata some bytes of the one that was known had been changed
+    master_key_from_metadata the one that was known had been changed, or stood in a journal alone
+    master_key_damaged    no client can bring the one of its row, and no metadata have another
     master_key_unknown    no source has it; the first client that comes sets it
     explicit_lac_lost     the old row could not be read, and no journal has an explicit LAC
     explicit_lac_from_journal it was taken from a journal

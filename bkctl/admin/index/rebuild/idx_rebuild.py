@@ -17,6 +17,7 @@ from collections.abc import Set
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
+from bkctl.admin.index.damaged_keys import right_keys
 from bkctl.admin.index.rebuild.bookie_facts import last_written_ms
 from bkctl.admin.index.rebuild.census import take_census
 from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
@@ -189,7 +190,9 @@ class IdxRebuild:
         ledger_dirs = {directory.ledger_dir for directory in self._placement.directories}
         current = known.is_newer_than(last_written_ms(self._placement.journals, *ledger_dirs))
         metadata = known.metadata_of(unread)
-        plan = plan_ledgers(rows, census, LedgerSources(facts, metadata, current, has_limbo=False))
+        keys = right_keys(rows.rows, known)
+        sources = LedgerSources(facts, metadata, current, has_limbo=False, right_keys=keys)
+        plan = plan_ledgers(rows, census, sources)
         headers = {ledger: _header_of(data, old.headers.get(ledger)) for ledger, data in plan.rows.items()}
         gone = self._gone(old, found, headers, plan)
         self._lost = sorted((found.lost(list(headers)) | gone | census.stranded) & headers.keys())

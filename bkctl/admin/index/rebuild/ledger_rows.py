@@ -24,6 +24,8 @@ from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.types import LedgerState
 
+_CHANGED = "some bytes of the one that was known had been changed"
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerSources:
@@ -38,6 +40,7 @@ class LedgerSources:
     metadata: Mapping[int, LedgerMetadata] = field(default_factory=dict)
     is_current: bool = False
     has_limbo: bool = True
+    right_keys: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -54,7 +57,8 @@ def plan_ledgers(old: OldRows, census: Census, sources: LedgerSources) -> Ledger
     plan = LedgerPlan(flags=old.flags, differences=list(census.differences))
     for ledger in census.ledgers:
         if old.trusts(ledger) and ledger not in old.damaged:
-            plan.rows[ledger] = old.rows[ledger]
+            right = sources.right_keys.get(ledger)
+            plan.rows[ledger] = _with_a_key(ledger, old.rows[ledger], right, plan.differences)
             if ledger in old.collapsed:
                 kept = "the 8-byte row" if old.collapsed[ledger] else "its content, under an 8-byte key"
                 plan.differences.append(
@@ -74,6 +78,20 @@ def put_into_limbo(plan: LedgerPlan, ledgers: Mapping[int, str]) -> None:
             plan.differences.append(Difference("limbo_set", ledger, f"{why}; index limbo --clear ends it"))
 
 
+def _with_a_key(
+    ledger: int, row: LedgerData, right: bytes | None, differences: list[Difference]
+) -> LedgerData:
+    """Return an old row, with the key of the metadata where a client could bring its own key no more."""
+    if not is_damaged_key(row.master_key, right):
+        return row
+    if right is None:
+        detail = f"it has {len(row.master_key)} bytes, which no client brings, and no metadata have another"
+        differences.append(Difference("master_key_damaged", ledger, detail))
+        return row
+    differences.append(Difference("master_key_from_metadata", ledger, _CHANGED))
+    return replace(row, master_key=right)
+
+
 def _known_otherwise(
     ledger: int, old: OldRows, census: Census, sources: LedgerSources, differences: list[Difference]
 ) -> LedgerData:
@@ -81,16 +99,7 @@ def _known_otherwise(
     journals = sources.journals
     row = old.rows.get(ledger)
     metadata = sources.metadata.get(ledger)
-    key = row.master_key if row is not None else b""
-    if is_blank(key):
-        key = journals.master_keys.get(ledger, b"")
-    right = key_of_metadata(metadata)
-    if is_damaged_key(key, right):
-        detail = "some bytes of the one that was known had been changed"
-        differences.append(Difference("master_key_from_metadata", ledger, detail))
-        key = b""
-    if is_blank(key):
-        key = right or key
+    key = _key(ledger, row, journals, key_of_metadata(metadata), differences)
     fenced, why = _fence(ledger, row, sources, metadata)
     lac = journals.explicit_lacs.get(ledger) or (row.explicit_lac if row is not None else None)
     if row is None:
@@ -119,6 +128,33 @@ def _known_otherwise(
             )
         )
     return LedgerData(fenced, key, lac, limbo)
+
+
+def _key(
+    ledger: int,
+    row: LedgerData | None,
+    journals: JournalFacts,
+    right: bytes | None,
+    differences: list[Difference],
+) -> bytes:
+    """Return the master key of a ledger whose old row cannot be relied on.
+
+    The key of the metadata, ``right``, wins over one of a journal, which nothing proves.
+    """
+    key = row.master_key if row is not None else b""
+    if is_blank(key):
+        key = journals.master_keys.get(ledger, b"")
+        if right is not None and not is_blank(key) and key != right and not is_damaged_key(key, right):
+            detail = "a journal has another one, which nothing proves"
+            differences.append(Difference("master_key_from_metadata", ledger, detail))
+            return right
+    if is_damaged_key(key, right):
+        if right is not None:
+            differences.append(Difference("master_key_from_metadata", ledger, _CHANGED))
+        key = b""
+    if is_blank(key):
+        return right or key
+    return key
 
 
 def _fence(

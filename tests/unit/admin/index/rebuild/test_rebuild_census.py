@@ -20,9 +20,9 @@ from bkctl.codec.cookie import Cookie, encode_cookie
 from bkctl.codec.digest import master_key
 from bkctl.codec.file_info import FileInfoHeader, encode_header, encode_slots, index_path
 from bkctl.codec.journal import master_key_record
-from bkctl.codec.ledger_data import encode_ledger_key
+from bkctl.codec.ledger_data import encode_ledger_data, encode_ledger_key
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.kvstore.base import Delete
+from bkctl.kvstore.base import Delete, Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.uri import open_metadata_store
@@ -99,6 +99,13 @@ def lose_databases(bookie: Bookie) -> None:
 def lose_row(bookie: Bookie, ledger: int) -> None:
     with open_store(str(bookie.current / "ledgers"), LEDGERS_PROFILE, create=False) as store:
         store.write([Delete(encode_ledger_key(ledger))], sync=True)
+
+
+def set_key(bookie: Bookie, ledger: int, key: bytes) -> None:
+    """Give the row of a ledger another master key."""
+    data = dataclasses.replace(bookie.data(ledger), master_key=key)
+    with open_store(str(bookie.current / "ledgers"), LEDGERS_PROFILE, create=False) as store:
+        store.write([Put(encode_ledger_key(ledger), encode_ledger_data(data))], sync=True)
 
 
 def dump(bookie: Bookie, ledgers: dict[int, LedgerMetadata], **options: object) -> Path:
@@ -386,3 +393,48 @@ def test_a_key_with_a_changed_byte_in_a_journal_becomes_that_of_the_metadata(
     assert bookie.data(2).master_key == KEY
     told = {row["kind"] for row in json.loads(done.stdout)["differences"] if row["ledger"] == 2}
     assert "master_key_from_metadata" in told
+
+
+def differences_of(bookie: Bookie, run_cli: Cli, ledger: int, *words: object) -> dict[str, str]:
+    """Rebuild the rows; the differences of a ledger, kind to detail. They are alarming: exit code 1."""
+    done = run_cli("index", "rebuild", bookie.root, "--ledgers", *words, "--yes", "-o", "json")
+    assert done.exit_code == 1, done.stderr
+    rows = json.loads(done.stdout)["differences"]
+    return {row["kind"]: row["detail"] for row in rows if row["ledger"] == ledger}
+
+
+@pytest.mark.parametrize("journaled", [bytes(range(20)), KEY[:4] + bytes(16), b"abcd"])
+def test_a_key_of_a_journal_does_not_win_over_that_of_the_metadata(
+    run_cli: Cli, bookie: Bookie, journaled: bytes
+) -> None:
+    """Nothing proves a key in a journal; with a wrong one no client could add, copy or fence any more."""
+    lose_row(bookie, 2)
+    bookie.journal(master_key_record(2, journaled))
+    known = dump(bookie, dict.fromkeys(range(4), CLOSED))
+    assert "master_key_from_metadata" in differences_of(bookie, run_cli, 2, "--metadata", known)
+    assert bookie.data(2).master_key == KEY
+
+
+@pytest.mark.parametrize("stored", [KEY[:4], KEY + b"more", b"\xff" * 90, KEY[:4] + bytes(16)])
+def test_a_row_with_a_key_that_no_client_can_bring_gets_that_of_the_metadata(
+    run_cli: Cli, bookie: Bookie, stored: bytes
+) -> None:
+    set_key(bookie, 2, stored)
+    known = dump(bookie, dict.fromkeys(range(4), CLOSED))
+    checked = run_cli("index", "check", bookie.root, "--metadata", known, "-o", "ndjson")
+    assert checked.exit_code == 1, checked.stderr
+    kinds = {(row["kind"], row["ledger"]) for row in from_ndjson(checked.stdout)}
+    assert ("damaged_master_key", 2) in kinds
+    assert "master_key_from_metadata" in differences_of(bookie, run_cli, 2, "--metadata", known)
+    assert bookie.data(2).master_key == KEY
+
+
+def test_a_key_of_another_length_is_damage_without_any_metadata(run_cli: Cli, bookie: Bookie) -> None:
+    set_key(bookie, 2, KEY[:10])
+    checked = run_cli("index", "check", bookie.root, "-o", "ndjson")
+    assert checked.exit_code == 1, checked.stderr
+    (finding,) = [row for row in from_ndjson(checked.stdout) if row["kind"] == "damaged_master_key"]
+    assert finding["ledger"] == 2
+    assert "has 10 bytes" in finding["detail"]
+    assert "master_key_damaged" in differences_of(bookie, run_cli, 2)
+    assert bookie.data(2).master_key == KEY[:10], "there is no better one"
