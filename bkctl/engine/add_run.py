@@ -80,10 +80,9 @@ class AddSink(JournalSink, Protocol):
     """The receiver of the answers of runs."""
 
     def add_again(self, run: AddRun | RecordRun) -> None:
-        """Report that a held run can no longer be taken as a whole (a ledger was fenced meanwhile, for
-        instance).
+        """Report that a held run can no longer be taken as a whole; a ledger was fenced, for instance.
 
-        Nothing of it was added: each of its entries is to be handed in by itself. Called without locks.
+        Nothing of the run was added: each of its entries is to be handed in by itself. Called without locks.
         """
 
 

@@ -48,9 +48,9 @@ _log = logging.getLogger(__name__)
 class Bookie:
     """An engine over directories that exist and belong to it alone.
 
-    ``open_store`` opens (or makes) the key-value store in a directory. ``on_failure`` is told once when the
-    bookie cannot go on: from then on nothing is acknowledged, and it is to be stopped. ``on_read_only`` is
-    told whenever the disks turn it read-only (True) or back.
+    ``open_store`` opens (or makes) the key-value store in a directory. ``on_failure`` is called once when the
+    bookie cannot go on: from then on nothing is acknowledged, and the bookie is to be stopped.
+    ``on_read_only`` is called whenever the disks turn the bookie read-only (True) or back (False).
     ``open_storages`` opens other storages than those that the settings choose.
     ``cluster`` says which ledgers exist; without it nothing is ever collected, and a start leaves out records
     of ledgers whose key it does not find.
@@ -185,7 +185,8 @@ class Bookie:
         Raises StorageError when something could not be flushed; the journals still have it then.
         """
         serving, self._serving = self._serving, False
-        # What fails does not keep the others from being ended; what comes first here is done last.
+        # A step that fails does not keep the others from being done. The stack does them from the last one
+        # pushed to the first.
         with contextlib.ExitStack() as stack:
             for storage in reversed(self.storages):
                 stack.callback(storage.stop)
@@ -354,7 +355,7 @@ class Bookie:
             self.writes.set_read_only(read_only, high_priority_too=too)
 
     def _tell_mode(self) -> None:
-        # One at a time: the last thing told is how it is.
+        # One report at a time, so that the last one reported is the present mode.
         with self._telling:
             read_only = self.writes.read_only
             if self.failure is None and self._told_read_only != read_only:

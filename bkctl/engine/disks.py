@@ -65,7 +65,7 @@ def judge(
 
 
 class DiskMonitor:
-    """Looks at the directories every ``check_interval_ms``, or when it is woken, and tells ``on_look``."""
+    """Checks the directories every ``check_interval_ms``, or when it is woken; reports to ``on_look``."""
 
     def __init__(
         self,
@@ -86,11 +86,11 @@ class DiskMonitor:
 
     @property
     def state(self) -> DiskState:
-        """The state that the last look found; looks if there was none."""
+        """The state that the last check found; checks now if there was none."""
         return self._state or self.check()
 
     def start(self) -> None:
-        """Look once, then from a thread."""
+        """Check the disks once on the caller's thread, then start the thread that goes on checking them."""
         self.check()
         self._thread.start()
 
@@ -101,11 +101,11 @@ class DiskMonitor:
         self._thread.join()
 
     def wake(self) -> None:
-        """Have the thread look soon."""
+        """Have the thread check the disks soon."""
         self._wake.set()
 
     def check(self) -> DiskState:
-        """Look now. Raises StorageError when a directory's disk cannot be asked."""
+        """Check the disks now. Raises StorageError when a directory's disk cannot be asked."""
         spaces = []
         for directory in self._directories:
             space = self._filesystem.disk_space(directory)
@@ -124,7 +124,7 @@ class DiskMonitor:
         return "high" if use.usage > self._settings.usage_warn else "normal"
 
     def _tell(self, use: DiskUse, before: str) -> None:
-        """Log a line when a disk crossed a threshold; none for what the look before found already."""
+        """Log a line when a disk crossed a threshold since the check before; else log nothing."""
         filling = self._filling(use)
         if filling == before:
             return

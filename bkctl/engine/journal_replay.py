@@ -191,8 +191,8 @@ class _FileReplay:
                     self._replay.damaged(item)
                     if item.unsynced:
                         self._torn.hole(item.offset)
-                    # Whatever follows was looked at. A mark in front of the hole would make it, once a newer
-                    # journal exists, damage to the next start.
+                    # All that follows the hole was examined. A mark in front of the hole would make the next
+                    # start take the hole for damage, once a newer journal exists.
                     end = scan.file.size_bytes
                 elif item.kind == "torn":
                     _log.info("%s: a torn record at offset %d ends it", file.path, item.offset)

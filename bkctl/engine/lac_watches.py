@@ -16,7 +16,7 @@ _EMPTY_GROUPS_MAX = 64
 
 
 class LacWatch:
-    """One who waits for a ledger's last add confirmed to pass ``previous``.
+    """A wait for a ledger's last add confirmed to pass ``previous``.
 
     ``notify`` gets the LAC and the time of its change in ms since 1970, None when the wait ends for
     another reason (the ledger was fenced or deleted). It is called once, without locks, by the thread

@@ -107,9 +107,9 @@ class LedgerDescriptor:
         return True
 
     def due_watches(self, changed_ms: int | None) -> list[Callable[[], None]]:
-        """Remove the watches whose wait is over; what tells them, to be called without locks.
+        """Remove the watches whose wait is over; return callbacks that notify them, for a call without locks.
 
-        ``changed_ms`` None ends the wait of all of them.
+        With ``changed_ms`` None the wait of every watch is over.
         """
         if self.watches is None:
             return []

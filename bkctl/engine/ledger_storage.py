@@ -11,12 +11,12 @@
     disks         on_no_space, on_space, begin_new_logs
     metrics       meters, levels, entries_estimate
 
-A storage is what has an index of its own. DbLedgerStorage has one for each ledger directory. Where the log
+Each storage has an index of its own. DbLedgerStorage has one for each ledger directory. Where the log
 ids are those of all ledger directories, there is one storage with several ``directories``. The engine gives a
 ledger to the storage at its id modulo the number of storages.
 
-Calls are by the batch. What stands between the engine and a storage costs nothing: the methods of an
-implementation are called directly, and nothing here is called for an entry of a run.
+Calls are by the batch. The seam between the engine and a storage costs nothing: the methods of an
+implementation are called directly, and no method is called for a single entry of a run.
 
 Implementations are :mod:`bkctl.engine.db_storage` and the twin, :mod:`bkctl.engine.memory_ledger_storage`;
 ``tests/contract/test_ledger_storage.py`` runs over both. ``engine.storages`` chooses by the configuration.
@@ -317,10 +317,10 @@ class LedgerStorage(Protocol):
         """Whether who was given this entry by a cache is to call :meth:`read_next`. Memory only."""
 
     def read_next(self, ledger: int) -> None:
-        """Read entries of a ledger ahead of who reads it in order; nothing is said of failures."""
+        """Read entries of a ledger ahead of a client that reads it in order; failures are not reported."""
 
     def count_reads(self, count: int, started_s: float, *, failed: int = 0) -> None:
-        """Count reads that began at ``started_s``; who asks :meth:`cached` has to say so."""
+        """Count reads that began at ``started_s``; callers of :meth:`cached` have to count theirs here."""
 
     def last_entry(self, ledger: int) -> int | None:
         """Return the highest entry id of a ledger, None without entries. Raises BookieIOError."""

@@ -1,8 +1,8 @@
-"""A ledger storage in memory: the twin of the seam, for tests of what stands above it.
+"""A ledger storage in memory: the twin of the seam, for tests of the layers above it.
 
-It has no files, no threads and no entry logs, so nothing of it is collected. What was flushed is in its
-:class:`MemoryDisk`, which a power cut leaves; the rest is gone then. It makes no room by itself: when it is
-full it asks for a checkpoint, as a storage does whose flushes are the checkpoint's.
+It has no files, no threads and no entry logs, so nothing of it is collected. Flushed entries are in its
+:class:`MemoryDisk`, which a power cut leaves; the other entries are gone then. The storage makes no room by
+itself: when it is full it asks for a checkpoint, as a storage does whose flushes are the checkpoint's.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ class MemoryLedgerStorage:
         return {}
 
     def note_written(self) -> None:
-        """Do nothing: there is nothing to be told from an index that was lost."""
+        """Do nothing: there is no index that could be lost and then be taken for an unused one."""
 
     def begin_new_logs(self) -> None:
         """Do nothing: there are no logs."""

@@ -144,9 +144,9 @@ class ReadStage:
         return self._table.storage_of(ledger).ledgers.get(ledger) is not None
 
     def watch(self, ledger: int, previous: int, notify: Callable[[int, int | None], None]) -> LacWatch | None:
-        """Be told once when the LAC passes ``previous``; None when it already has.
+        """Call ``notify`` once when the LAC passes ``previous``; return None when it already has.
 
-        The LAC should have been asked for before (:meth:`last_add_confirmed`). Memory only. Raises
+        The caller should have asked for the LAC before (:meth:`last_add_confirmed`). Memory only. Raises
         NoLedgerError.
         """
         with self._lock:
@@ -176,7 +176,7 @@ class ReadStage:
             raise LedgerLimboError(f"ledger {ledger} is in limbo: {consequence}", ledger=ledger)
 
     def _absent(self, error: NoEntryError) -> BookieError:
-        """Return the error that tells of an entry that is not here."""
+        """Return the error to report for an entry that is not here."""
         if not self._table.is_limbo(error.ledger):
             return error
         return LedgerLimboError(

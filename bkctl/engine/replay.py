@@ -6,9 +6,9 @@ Java stops reading a journal at the first zero word and takes what follows for a
 looks behind it. In the newest journal, behind the last mark, a hole in front of records that prove
 themselves is what a power cut leaves: those records were never acknowledged, they are replayed all the
 same. Anywhere else a hole is damage, and acknowledged entries may have stood in it; and so they may in a
-journal that is missing between others. The start is refused then, naming file and offset. Who accepts the
-loss gets every ledger of that journal directory in limbo, so that no missing entry is called absent
-(``journal_replay``).
+journal that is missing between others. The start is refused then, naming file and offset. If the operator
+accepts the loss, every ledger of that journal directory is put in limbo, so that no missing entry is called
+absent (``journal_replay``).
 
 Records of ledgers without a key, in the journal or in the index, belong to deleted ledgers and are skipped,
 unless the metadata still place the ledger on this bookie (``keyless_ledgers``); behind an accepted loss,

@@ -29,7 +29,7 @@ from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
-#: Where the blob of a special record begins in its body.
+#: Offset of a special record's blob in its body.
 BLOB_AT = 20
 
 

@@ -1,4 +1,4 @@
-"""Everything that an engine can be told, in one value."""
+"""All settings of an engine, in one value."""
 
 from __future__ import annotations
 

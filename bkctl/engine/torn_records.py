@@ -60,7 +60,7 @@ def lacks_sector(offset: int, body: bytes) -> bool:
     size = len(body)
     start = SECTOR_BYTES - offset % SECTOR_BYTES - _LENGTH_BYTES
     for at in range(max(start, 0), size, SECTOR_BYTES):
-        # Cheap for what is not zeros: the first byte nearly always tells.
+        # This is cheap for a sector that is not zeros: its first byte is nearly always enough.
         if not body[at] and not body[at : at + SECTOR_BYTES].strip(b"\0"):
             return True
     return False

@@ -1,9 +1,9 @@
 """The write stage: check, write cache and journal in one critical section; adds that must wait for room.
 
 Theory of operation. An add is accepted in one pass under the engine lock: ledger and key are checked, the
-entry goes to the active write cache, then to the queue of the ledger's journal. Whoever takes the cache away
-to flush it, or fences the ledger, needs the same lock. So an entry that a last mark covers is in a cache at
-least as old as the mark, and a fence record stands behind every add that was accepted before it.
+entry goes to the active write cache, then to the queue of the ledger's journal. A thread that takes the
+cache away to flush it, or fences the ledger, needs the same lock. So an entry that a last mark covers is in a
+cache at least as old as the mark, and a fence record stands behind every add that was accepted before it.
 
 When a cache or a journal queue has no room the add is *held*: a thread tries again when room is announced,
 in the order of arrival, and new adds queue behind. An add held for ``throttle_ms_max``, and one that finds
@@ -48,7 +48,7 @@ ENTRY_BYTES_MIN = _FRONT.size
 
 _ANSWER = "an answer of the write stage"
 
-#: What is to be called when the engine lock has been given back.
+#: Functions to call when the engine lock has been given back.
 Actions = list[Callable[[], None]]
 
 
@@ -315,9 +315,9 @@ class WriteStage:
         bodies: list[bytes],
         actions: Actions,
     ) -> None:
-        """Take the LAC fields of added entries into account, and wake who waits for them.
+        """Take the LAC fields of added entries into account, and wake the watches that wait for them.
 
-        ``descriptors`` are those of the bodies, ``ledgers`` the same, each once.
+        ``descriptors`` are those of the bodies, ``ledgers`` the same ones, each once.
         """
         lacs = struct.unpack(f">{len(bodies)}q", b"".join([body[16:24] for body in bodies]))
         if len(ledgers) == 1:
@@ -329,7 +329,7 @@ class WriteStage:
         self._note_use(ledgers, actions)
 
     def _note_use(self, ledgers: Iterable[LedgerDescriptor], actions: Actions) -> None:
-        """Note that ledgers have got entries, and wake who waits for their LACs."""
+        """Note that ledgers have got entries, and wake the watches that wait for their LACs."""
         for descriptor in ledgers:
             descriptor.used = True
             if descriptor.watches is not None:
@@ -372,7 +372,7 @@ class WriteStage:
         if descriptor.fenced:
             raise LedgerFencedError(f"ledger {ledger} is fenced", ledger=ledger, entry=entry)
         if self._table.is_limbo(ledger):
-            # What was lost may have been its fence.
+            # The records that were lost may have contained the ledger's fence.
             raise LedgerLimboError(
                 f"ledger {ledger} is in limbo: whether it is fenced is unknown", ledger=ledger, entry=entry
             )

@@ -50,7 +50,7 @@ class CompiledReadCache:
         self.generation = 0
         self._lock = threading.Lock()
         self._segments: list[_Segment] = [_Segment()]
-        #: What lookups walk, newest first; replaced whole.
+        #: The tables that lookups search, newest first; the tuple is replaced as a whole.
         self.tables: tuple[EntryTable, ...] = (self._segments[0].table,)
 
     @property
@@ -127,7 +127,7 @@ class CompiledReadCache:
             row = 0
             while row >= 0:
                 with self._lock:
-                    # One that was dropped meanwhile has nothing any more.
+                    # A segment that was dropped since the list was copied is empty by now.
                     count = len(segment.table)
                     row, freed_bytes = segment.table.remove_ledgers(ids, row, PIECE_ENTRIES)
                     segment.removed(count, freed_bytes)

@@ -39,8 +39,8 @@ _BLOCKS_FREED = 16
 class CompiledWriteCache(BoundedEntries):
     """Entries by key, the last one of a key wins; bounded by ``size_bytes_max``.
 
-    Threads as in :class:`~bkctl.engine.cache.write_cache.WriteCache`: one at a time changes it, any may
-    look things up meanwhile. Every call of a table is one step.
+    Threads as in :class:`~bkctl.engine.cache.write_cache.WriteCache`: one thread at a time changes the
+    cache, and any thread may look entries up at the same time. Every call of a table is one step.
 
     ``size_bytes`` counts blocks and what is kept about them, also of entries that later ones replaced or
     whose ledger was deleted: blocks are freed by :meth:`clear` alone.
@@ -52,7 +52,8 @@ class CompiledWriteCache(BoundedEntries):
         self.body_bytes = 0
         self.count = 0
         self._tables: list[EntryTable] = []
-        # What lookups walk, newest first; replaced whole, so that a reader sees one state of it.
+        # The tables that lookups search, newest first; the tuple is replaced as a whole, so that a reader
+        # thread sees one state of it.
         self._lookups: tuple[EntryTable, ...] = ()
         # Ledgers with entries here that are not there for anybody.
         self._deleted: set[int] = set()
@@ -123,7 +124,7 @@ class CompiledWriteCache(BoundedEntries):
         """Yield the entries by ledger, then entry, each key once, in batches bounded by both numbers.
 
         An entry larger than ``bytes_max`` is a batch of its own. A ledger that is deleted before its turn
-        comes is left out. Nobody may put meanwhile.
+        comes is left out. No entry may be put before the last batch was taken.
         """
         assert _kernels.SortedEntries is not None
         entries = _kernels.SortedEntries()

@@ -2,7 +2,7 @@
 
 Marks are kept in *rounds*, in the order of their making. A flush takes whole rounds, without looking at a
 single mark while others wait for the engine lock, removes what they hide, and lifts them. A ledger that is
-deleted once more meanwhile has another mark in a later round, and stays hidden.
+deleted once more during the flush has another mark in a later round, and stays hidden.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rounds = tuple[Round, ...]
 
 
 class DeletionMarks:
-    """Marks by ledger. What changes something is called under the engine lock; any thread may ask ``in``."""
+    """Marks by ledger. Methods that change marks need the engine lock; any thread may ask ``in``."""
 
     def __init__(self) -> None:
         # Replaced whole, so that a reader sees one state of it; new marks go into the last one if it is open.

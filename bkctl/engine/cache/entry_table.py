@@ -36,7 +36,7 @@ ledger_of = itemgetter(slice(0, LEDGER_BYTES))
 
 
 def empty_in_pieces(entries: dict[_Key, _Value]) -> None:
-    """Free the entries; nobody may add any meanwhile."""
+    """Free the entries; no thread may add entries during the call."""
     while entries:
         popped = islice(iter(entries.popitem, None), min(PIECE_ENTRIES, len(entries)))
         deque(popped, maxlen=0)

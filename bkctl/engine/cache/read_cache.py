@@ -69,7 +69,7 @@ class ReadCache:
         self._segments_max = segments
         self._lock = threading.Lock()
         self._segments: list[_Segment] = [_Segment()]
-        # What lookups walk, newest first; replaced whole.
+        # The rows that lookups search, newest first; the tuple is replaced as a whole.
         self._lookups: tuple[dict[bytes, bytes], ...] = (self._segments[0].rows,)
 
     @property
@@ -132,7 +132,7 @@ class ReadCache:
             segments = [segment for segment in self._segments if not segment.ledgers.isdisjoint(ledgers)]
         for segment in segments:
             with self._lock:
-                # One that was dropped meanwhile is being emptied, outside the lock.
+                # A segment that was dropped since the list was made is being emptied, outside the lock.
                 if segment not in self._segments:
                     continue
                 for keys in _pieces([key for key in segment.rows if ledger_of(key) in ledgers]):

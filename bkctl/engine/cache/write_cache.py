@@ -84,12 +84,12 @@ class _Table:
 class WriteCache(BoundedEntries):
     """Entries by key, the last one of a key wins; bounded by ``size_bytes_max``.
 
-    One thread at a time changes it: puts, deletions and the decision about room happen under the engine lock,
-    ``clear`` when nobody puts any more. Any thread may look things up meanwhile, without that lock: a key is
-    found from the moment ``put_many`` has returned.
+    One thread at a time changes the cache: puts, deletions and the decision about room happen under the
+    engine lock, ``clear`` when no thread puts entries any more. Any thread may look entries up at the same
+    time, without that lock: a key is found from the moment ``put_many`` has returned.
 
     ``size_bytes`` counts each entry's body and ``ENTRY_OVERHEAD_BYTES``, also of one that a later one
-    replaced; ``count`` counts those too. Entry ids are >= 0 (who takes adds refuses others).
+    replaced; ``count`` counts those too. Entry ids are >= 0 (the write stage refuses other adds).
     """
 
     def __init__(self, size_bytes_max: int) -> None:
@@ -97,7 +97,8 @@ class WriteCache(BoundedEntries):
         self.size_bytes = 0
         self.count = 0
         self._tables: list[_Table] = []
-        # What lookups walk, newest first; replaced whole, so that a reader sees one state of it.
+        # The tables that lookups search, newest first; the tuple is replaced as a whole, so that a reader
+        # thread sees one state of it.
         self._lookups: tuple[dict[bytes, bytes], ...] = ()
         # Ledgers with entries here that are not there for anybody.
         self._deleted: set[bytes] = set()
@@ -197,7 +198,7 @@ class WriteCache(BoundedEntries):
         They come by ledger, then entry, each key once.
 
         An entry larger than ``bytes_max`` is a batch of its own. A ledger that is deleted before its turn
-        comes is left out. Nobody may put meanwhile.
+        comes is left out. No entry may be put before the last batch was taken.
         """
         return pack(self._in_order(), entries_max, bytes_max)
 

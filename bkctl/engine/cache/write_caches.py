@@ -29,7 +29,7 @@ AnyWriteCache = WriteCache | CompiledWriteCache
 
 
 class WriteCaches:
-    """Both halves of ``size_bytes_max``. What changes something is called under the engine lock.
+    """Both halves of ``size_bytes_max``. Methods that change the caches are called under the engine lock.
 
     Lookups go through ``active``, ``flushing`` and ``marks``, in this order, from any thread.
     """

@@ -153,7 +153,7 @@ class DbLedgerStorage:
         with self._flush_lock:
             if not self._closed:
                 self._closed = True
-                # What cannot be closed in order does not keep the others open.
+                # A part that fails to close does not keep the other parts open.
                 with contextlib.ExitStack() as stack:
                     stack.callback(self.ledgers.close)
                     stack.callback(self._locations.close)
@@ -300,7 +300,7 @@ class DbLedgerStorage:
         return self._reader.claim_next(key)
 
     def read_next(self, ledger: int) -> None:
-        """Read entries ahead of who reads a ledger in order. Never raises BkctlError."""
+        """Read entries ahead of a client that reads a ledger in order. Never raises BkctlError."""
         if not self._is_deleted(ledger):
             self._reader.read_next(ledger.to_bytes(LEDGER_BYTES, "big"))
 
@@ -415,7 +415,7 @@ class DbLedgerStorage:
         self._guarded(self._flush_everything)
 
     def while_quiet(self, work: Callable[[], _Result]) -> _Result:
-        """Call ``work`` and return its result, with no flush running meanwhile.
+        """Call ``work`` and return its result; no flush runs during the call.
 
         The logs' ends and the index stand still for that time.
 
@@ -467,11 +467,11 @@ class DbLedgerStorage:
     def _flush_everything(self) -> bool:
         freed = False
         if self.caches.flushing is not None:
-            # It was full, or its flush has failed. What is active now is still to come.
+            # That cache was full, or its flush has failed. The active cache is flushed after it.
             freed = self._flush.run()
         with self._lock:
-            # The thread cannot flush while this does, so whoever has swapped meanwhile has swapped the cache
-            # that this flush is for.
+            # The flush thread cannot flush during this call, so a thread that has swapped the caches in
+            # between has swapped the cache that this flush is for.
             if self.caches.active.count:
                 self._swap()
         return self._flush.run() or freed

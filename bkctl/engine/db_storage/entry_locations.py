@@ -67,7 +67,7 @@ class EntryLocationIndex:
         return None if value is None else self._decoded(key, value)
 
     def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
-        """Return the location of every entry, in the order of ``keys``; other threads run meanwhile."""
+        """Return each entry's location, in the order of ``keys``; other threads run during the call."""
         return [location or None for location in self.places(keys)]
 
     def places(self, keys: Sequence[bytes]) -> array[int]:
@@ -123,7 +123,10 @@ class EntryLocationIndex:
         note_written(self._store)
 
     def note_synced(self) -> None:
-        """Note durably that all rows are synced, so that damage to them is known. Nobody writes meanwhile."""
+        """Note durably that all rows are synced, so that damage to them is noticed.
+
+        No thread may write rows during the call.
+        """
         self._store.note_synced()
 
     def close(self) -> None:

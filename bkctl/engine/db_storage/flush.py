@@ -56,7 +56,7 @@ _DONE_INDEXED = 0.9
 
 
 class ForceFailedError(StorageError):
-    """Entries could not be made durable. What is on disk is unknown, so it is not tried again."""
+    """Entries could not be made durable. It is unknown which are on disk, so nothing is tried again."""
 
 
 class _Group(NamedTuple):
@@ -123,7 +123,7 @@ class Flush:
             self._meters.flush_failures += 1
             self._meters.flush.failed += count
             if isinstance(error, SyncError):
-                # Whatever was synced may be lost; asking again would only hide that.
+                # Any data that was to be synced may be lost; another sync would only hide that.
                 raise _force_failed(error) from error
             raise
         if cache is not None:

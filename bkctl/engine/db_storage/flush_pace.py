@@ -2,8 +2,9 @@
 
 A flush that runs as fast as it can keeps other threads waiting on every turn, and an add takes several turns
 from its socket to its answer. So a flush that is ahead pauses between two pieces of work. It is ahead while
-it has done more of its cache than twice what has been filled of the other one meanwhile; at that pace it is
-done when the other cache is half full, and no add ever waits for room because of the pauses.
+the share of its cache that it has done is more than twice the share of the other cache that adds have filled
+since; at that pace the flush is done when the other cache is half full, and no add ever waits for room
+because of the pauses.
 """
 
 from __future__ import annotations

@@ -120,10 +120,10 @@ class LedgerIndex:
             self._pending[ledger] = None
 
     def flush(self) -> None:
-        """Make everything set or deleted before the call durable; it is so when this returns.
+        """Make all rows that were set or deleted before the call durable; they are when this returns.
 
-        What is set meanwhile waits for the next flush. Raises StorageError or CorruptionError; then all of it
-        is pending as before, and is written again by the next flush.
+        Rows that are set during the call wait for the next flush. Raises StorageError or CorruptionError;
+        then all rows are pending as before, and the next flush writes them again.
         """
         with self._flushing_lock:
             with self._lock:
@@ -137,13 +137,13 @@ class LedgerIndex:
             finally:
                 with self._lock:
                     if not done:
-                        # What was set meanwhile is newer.
+                        # Rows that were set during the write are newer.
                         self._pending = {**self._flushing, **self._pending}
                     flushed, self._flushing = self._flushing, {}
             empty_in_pieces(flushed)
 
     def ledgers(self) -> LedgerSet:
-        """Return the ids of all ledgers; one that comes or goes meanwhile may be among them or not."""
+        """Return the ids of all ledgers; one that comes or goes during the call may be among them or not."""
         return LedgerSet.of_parts(map(self._ids, self._rows))
 
     def _ids(self, rows: dict[int, bytes]) -> Part:

@@ -184,7 +184,7 @@ class EntryLogManager(ABC):
 
     def _void_rolled(self) -> None:
         begun = [log for log in self._rolled if log.log_id in self._begun]
-        # What was rolled and has forced records is whole; the next force finishes it.
+        # A log that was rolled and whose records are forced is whole; the next force finishes it.
         self._rolled = [log for log in self._rolled if log.log_id not in self._begun]
         for log in begun:
             self._abandon(log.log_id)

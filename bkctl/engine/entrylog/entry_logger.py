@@ -260,8 +260,8 @@ class EntryLogger:
     ) -> RecordBatch | None:
         """Return records of a ledger (its id as 8 bytes) that stand at ``location`` and behind it.
 
-        None when there is not one, or the first is large. What :meth:`read_ahead` says of the records it
-        gives holds for the first one, too. Never raises BkctlError.
+        Return None when there is no such record, or when the first one is large. The promises that
+        :meth:`read_ahead` gives about its records hold for the first record, too. Never raises BkctlError.
         """
         return self._reader.read_following(location, ledger, entries_max, bytes_max)
 
@@ -289,7 +289,7 @@ class EntryLogger:
         self._open_logs.drop(log_id)
 
     def close(self) -> None:
-        """Give all files back; as in Java current logs get no map. What was not forced is not durable."""
+        """Give all files back; as in Java current logs get no map. Records not forced are not durable."""
         self._closed = True
         self._manager.close()
         self._open_logs.close()

@@ -61,7 +61,8 @@ class OpenLogs:
                 if log is None:
                     log = fresh
                     log.users = 1
-                    # Dropped meanwhile, it may be removed already: nobody would ever drop it again.
+                    # A log that was dropped while it was opened here may be removed already: no second drop
+                    # would ever close it, so it is not cached.
                     log.wanted = drops == self._drops
                     if log.wanted:
                         self._cached[log_id] = log
@@ -88,7 +89,7 @@ class OpenLogs:
             self._held[log_id] = OpenLog(log_id, file)
 
     def drop(self, log_id: int) -> None:
-        """Close the log once nobody uses it; who wants it later opens it again."""
+        """Close the log once no borrower uses it; a later borrower opens it again."""
         with self._lock:
             self._drops += 1
             dropped = [log for logs in (self._held, self._cached) if (log := logs.pop(log_id, None))]

@@ -2,7 +2,8 @@
 
 One thread writes at a time (flushes and collectors take turns), any thread reads. A write goes to the file at
 once and is durable with the next :meth:`IndexFiles.sync`; headers and new files are durable when the call
-returns. A file that was written and not synced stays open, so that a failed sync is told to who waits for it.
+returns. A file that was written and not synced stays open, so that a failed sync is reported to the thread
+that waits for it.
 
 Pages belong to an open file: one that is closed, or whose ledger was deleted, takes its pages along.
 

@@ -23,7 +23,7 @@ from bkctl.vfs.replacing import TEMPORARY_SUFFIX
 _log = logging.getLogger(__name__)
 _HEX_DIRECTORY = re.compile(r"[0-9a-f]{1,2}")
 
-#: What makes a directory of indexes known as one that was written to, also without any ledger.
+#: The file that marks a directory of indexes as one that was written to, also without any ledger.
 FIRST_DIRECTORY = "0/0"
 RELOCATING_SUFFIX = ".rloc"
 

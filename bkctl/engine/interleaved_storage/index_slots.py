@@ -1,7 +1,8 @@
 """The slots of ``.idx`` files, by keys of a ledger and an entry: the places of the entries.
 
-A file has its header before its first slot. Slots are those of a ledger's life: when it is deleted its file
-goes, and where it was made again meanwhile, an empty file with its present header takes the place.
+A file has its header before its first slot. A slot lives as long as its ledger: when the ledger is deleted
+its file goes, and if the ledger was made again in between, an empty file with its present header takes the
+place.
 
 Source: ``org.apache.bookkeeper.bookie.LedgerCacheImpl``.
 """

@@ -1,4 +1,4 @@
-"""Batches that go into a journal, and the sinks that are told when a batch is there."""
+"""Batches that go into a journal, and the sinks that learn when a batch is there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class JournalSink(Protocol):
         """Report durable batches, or written ones that asked for no more, in the order of their append."""
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
-        """Whether these batches are on disk is unknown.
+        """Report batches of which it is unknown whether they are on disk.
 
         With NoSpaceError none of them is; the journal goes on when there is room again. With any other error
-        it has stopped for good.
+        the journal has stopped for good.
         """
 
 

@@ -1,4 +1,4 @@
-"""The callback stage: tells the sinks, once for each sink and wake-up."""
+"""The callback stage: reports outcomes to the sinks, once for each sink and wake-up."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CallbackStage:
         self._on_failure = on_failure
         self._failure_told = False
         self._queue: SimpleQueue[Outcome | None] = SimpleQueue()
-        # Outcomes that were put and not told yet, counted and not.
+        # Outcomes that were put and not reported yet, counted and not.
         self._untold = 0
         self._lock = threading.Lock()
         self.thread: EngineThread | None = None
@@ -72,7 +72,7 @@ class CallbackStage:
     def tell_now(self, outcome: Outcome) -> None:
         """Report a durable outcome on the caller's thread, or hand it over while others wait before it.
 
-        The caller is the only thread that puts outcomes meanwhile.
+        During the call no other thread may put outcomes.
         """
         with self._lock:
             waits = self._untold > 0
@@ -111,7 +111,7 @@ class CallbackStage:
         failed: dict[tuple[int, int], tuple[list[JournalBatch], BkctlError]] = {}
         fatal: BkctlError | None = None
         for outcome in outcomes:
-            # Written records whose sync failed meanwhile are not what DEFERRED_SYNC may call a success.
+            # Records that were written, and whose sync has failed since, are no success of DEFERRED_SYNC.
             why = outcome.error or (None if outcome.durable else self._state.error)
             if why is None:
                 now_s = self._clock.monotonic()

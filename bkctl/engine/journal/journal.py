@@ -4,8 +4,8 @@ Three threads and their queues: the journal thread takes what has arrived, joins
 writes it; the force-write thread makes all written groups durable with one fdatasync; the callback thread
 answers. A small group that is alone in all three is synced and answered by the journal thread: waking the
 others takes longer. A helper writes zeros ahead of the records. An error of a write or a sync ends the
-journal for good: everything that waits is told so, nothing is tried again, no success is told for that group
-or a later one.
+journal for good: it is reported for every batch that waits, nothing is tried again, and no success is
+reported for that group or a later one.
 
 A write that finds the disk full is another matter, because nothing was to be synced yet: the group, and all
 that wait behind it, fail, and the journal is *suspended*. When :meth:`Journal.retry` finds room again, the
@@ -52,7 +52,7 @@ class Journal:
     """One journal directory: ``directory`` holds the ``.txn`` files (``<journal dir>/current``).
 
     ``index`` is the journal's place in the configuration, for names of threads. ``on_failure`` is called
-    once, from the callback thread, after the first batches were told.
+    once, from the callback thread, after the failure of the first batches was reported.
     """
 
     def __init__(
@@ -134,9 +134,9 @@ class Journal:
         self._queue.append(batch)
 
     def has_room(self, size_bytes: int, entries: int) -> bool:
-        """Whether the queue's bounds allow so much more; if not, ``on_room`` is called when they may.
+        """Return whether the queue's bounds allow so much more; if not, ``on_room`` is called when they may.
 
-        An empty queue has room for anything; a journal that has stopped too, so that the append tells it.
+        An empty queue has room for anything. So has a journal that has stopped: the append then reports it.
         """
         return self._queue.has_room(size_bytes, entries)
 
@@ -150,7 +150,10 @@ class Journal:
         self._queue.retry()
 
     def resume(self) -> None:
-        """Take appends again after a suspension. What later ones rely on comes again: records were lost."""
+        """Take appends again after a suspension.
+
+        Records were lost in it: the caller has keys that later records rely on journaled again.
+        """
         self._queue.resume()
 
     @property
@@ -300,7 +303,7 @@ class Journal:
             Outcome([*batches, *waiting], self._clock.monotonic(), error, counted=False, final=False)
         )
         if room_wanted:
-            # Who was held for lack of room in the queue is to be told as well.
+            # Adds that were held for lack of room in the queue have to learn of it as well.
             self._tell_room()
 
     def _mend(self) -> None:

@@ -9,7 +9,7 @@ from bkctl.errors import NoSpaceError, NotFoundError, StorageError
 from bkctl.vfs.base import WritableFile, WritableFileSystem
 
 PAGE_BYTES = 4096
-#: Synced records that the page cache keeps at most before it is told to let go.
+#: The most bytes of synced records that the page cache keeps before they are given up with an advice.
 FORGET_BYTES = 4 * 1024 * 1024
 
 #: Zeros written at once.

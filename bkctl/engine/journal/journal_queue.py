@@ -33,7 +33,7 @@ class JournalQueue:
         self._arrived: list[JournalBatch] = []
         self._bytes = 0
         self._entries = 0
-        # What the journal thread has taken and not yet written.
+        # Of the batches that the journal thread has taken and not yet written.
         self._taken_bytes = 0
         self._taken_entries = 0
         # From which length on an append wakes the journal thread.
@@ -195,7 +195,7 @@ class JournalQueue:
 
     def _given_up(self) -> tuple[list[JournalBatch], bool]:
         batches, self._arrived = self._arrived, []
-        # What was taken and not written has failed with it.
+        # Batches that were taken and not written have failed with it.
         self._meters.journal.failed += self._entries + self._taken_entries
         self._meters.journal.length -= self._entries
         self._bytes = self._entries = self._taken_bytes = self._taken_entries = 0

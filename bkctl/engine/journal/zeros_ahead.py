@@ -99,7 +99,7 @@ class ZerosAhead:
     Bounds: one range of 1 MiB at a time, one step ahead of the claims. Zeros are not what a disk's last room
     is for: with less than ``FREE_STEPS_MIN`` steps free, or none at all, this file gets no more of them. A
     write that fails otherwise ends the zeros for good and disturbs nobody: the write of records decides what
-    that means. A sync that fails may have lost records too, so ``on_sync_error`` is told.
+    that means. A sync that fails may have lost records too, so ``on_sync_error`` is called.
     """
 
     def __init__(

@@ -143,5 +143,5 @@ class AddAnswers:
             else:
                 self._in_progress.refused[code] += count
         finally:
-            # Whatever is wrong with a meter: what is not counted down keeps connections from being read.
+            # Also after an error in a meter: adds that are not counted down keep connections from being read.
             self._in_progress.end(count, pending.run.size_bytes)

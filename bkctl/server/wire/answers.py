@@ -1,8 +1,8 @@
 """The one way from the engine's threads to the sockets.
 
-Threads put what is to be written into a queue and wake the event loop once, however much there is; the loop
-then writes one piece to each connection. What is in the queue is bounded by what was let in: adds and reads
-in progress are counted by whoever starts them.
+Threads put answers into a queue and wake the event loop once, however many answers there are; the loop then
+writes one piece to each connection. The queue is bounded by the requests that were let in: the code that
+starts adds and reads counts those in progress.
 """
 
 from __future__ import annotations

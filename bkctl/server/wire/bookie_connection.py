@@ -217,7 +217,7 @@ class BookieConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close without sending anything more."""
         if self._handshake_task is not None:
-            # Its transport has a protocol of its own meanwhile, which would tell nobody.
+            # During the handshake the transport has a protocol of its own, which would not report the end.
             self._handshake_task.cancel()
         elif self._transport is not None:
             self._transport.abort()
@@ -384,7 +384,7 @@ class BookieConnection(asyncio.Protocol):
         self._port.adds.end(len(refused), size_bytes)
 
     def _start_tls(self, event: StartTls) -> None:
-        """Answer in clear, then shake hands; nothing is read meanwhile."""
+        """Answer in clear, then shake hands; no request is read until the handshake is done."""
         assert self._transport is not None
         self.write(event.frame)
         self._transport.pause_reading()

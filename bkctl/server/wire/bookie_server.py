@@ -140,8 +140,8 @@ class BookieServer:
         self._listener = await self.loop.create_server(
             lambda: BookieConnection(self), sock=bound, backlog=_ACCEPTED_PER_TURN
         )
-        # asyncio accepts in one turn as many as it was told that may wait. Many more may, or the system would
-        # turn them away, and they would try again after a second.
+        # asyncio takes its ``backlog`` for the number of connections to accept in one turn, too. Many more
+        # may wait, or the system would turn them away, and the clients would try again after a second.
         bound.listen(self.settings.backlog)
         self.watch.start(self.loop)
         self.silent_sockets.start()

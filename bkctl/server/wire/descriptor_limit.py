@@ -26,7 +26,7 @@ def raise_soft_limit() -> None:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # Where a sandbox forbids it, the limit there is shared.
+        # A sandbox may forbid the change; the connections then share the limit that is there.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

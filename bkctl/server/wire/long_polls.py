@@ -1,7 +1,7 @@
 """Reads that wait until a ledger's last add confirmed has moved (Java: ``LongPollReadEntryProcessorV3``).
 
-A wait holds no thread: the engine tells when the LAC moves, a timer of the event loop when the time is over,
-and whoever comes first takes the answer to the read stage. A client that goes takes its waits along.
+A wait holds no thread: the engine reports when the LAC moves, a timer of the event loop when the time is
+over, and the first of the two takes the answer to the read stage. When a client goes, its waits end with it.
 
 Many waits may end at once: one add ends all those of its ledger, one client that goes all of its own. The
 event loop ends them some at a time and serves everybody else in between.

@@ -43,7 +43,7 @@ from bkctl.types import ResultCode
 
 _log = logging.getLogger(__name__)
 
-#: What a batch read counts before its first entry, and before each entry.
+#: Bytes that a batch read counts before its first entry, and before each entry.
 _BATCH_HEAD_BYTES = 36
 _BATCH_ENTRY_BYTES = 4
 

@@ -16,7 +16,7 @@ So a client that reads is always found to have started over, and one that takes 
 
 from __future__ import annotations
 
-#: What was sent and not acknowledged for less than this is on its way.
+#: Bytes that were sent and not acknowledged for less time than this are taken to be on their way.
 ON_ITS_WAY_S = 1.0
 
 
@@ -31,9 +31,9 @@ class UntakenAnswers:
         #: The bytes of all answers, and of the largest piece that was handed over at once.
         self._handed_bytes = 0
         self._largest_bytes = 0
-        #: What had been handed over when a look found nothing untaken.
+        #: The bytes that had been handed over when a look last found nothing untaken.
         self._taken_bytes = 0
-        #: What the client has to take until it starts over.
+        #: The bytes that the client has to take until its time starts over.
         self._due_bytes = 0
 
     @property
