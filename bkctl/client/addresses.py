@@ -26,9 +26,9 @@ class AddressBook:
     """Looks a bookie up each time a connection to it is made. Belongs to the event loop it is used in.
 
     A store that does not answer within ``patience_s``, or is away, does not stop connections: then the last
-    known address counts, without one an id of the form ``host:port``. What the store does answer always
-    counts. The look-ups have threads of their own, so that those which wait for the store keep no write of
-    metadata waiting; there is one at a time for a bookie, and what it finds is kept also when it comes late.
+    known address counts, without one an id of the form ``host:port``. An answer of the store always counts.
+    The look-ups have threads of their own, so that those which wait for the store keep no write of metadata
+    waiting; there is one at a time for a bookie, and the address it finds is kept also when it comes late.
     """
 
     def __init__(self, registration: RegistrationManager, patience_s: float = PATIENCE_S) -> None:
@@ -39,7 +39,7 @@ class AddressBook:
         self._asked: dict[str, asyncio.Future[tuple[str, int]]] = {}
 
     async def resolve(self, bookie: str) -> tuple[str, int]:
-        """Return host and port. Raises NotFoundError when nothing tells them."""
+        """Return host and port. Raises NotFoundError when neither the store nor the id contains them."""
         asked = self._asked.get(bookie)
         if asked is None:
             loop = asyncio.get_running_loop()
@@ -55,7 +55,7 @@ class AddressBook:
             return self._without_the_store(bookie, str(error))
 
     def close(self) -> None:
-        """Begin no further look-up; one that waits for the store is left to its end, and nobody is told."""
+        """Begin no further look-up; one that waits for the store runs to its end, without a result."""
         for asked in list(self._asked.values()):
             asked.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -77,9 +77,9 @@ class AddressBook:
 
 
 def look_up(registration: RegistrationManager, bookie: str) -> tuple[str, int]:
-    """Return host and port for clients, as far as the store and the id tell them.
+    """Return host and port for clients, from the store or else from the id.
 
-    Raises NotFoundError when neither does. Waits for the store as long as its operations may take.
+    Raises NotFoundError when neither contains them. Waits for the store as long as its operations may take.
     """
     try:
         return _registered(registration, bookie)

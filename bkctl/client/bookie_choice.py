@@ -81,10 +81,10 @@ class PolicyChoice:
     def mends(
         self, ensemble: Sequence[str], write_quorum: int, unwanted: Collection[str] = ()
     ) -> Mapping[int, str] | None:
-        """Return who is to take whose place so that an ensemble keeps to the policy, as few as can be.
+        """Return the fewest replacements of bookies with which an ensemble keeps to the policy.
 
-        The keys are indices. Nothing where it keeps to it already, if only to the weaker form; None where no
-        replacement was found among so many tries.
+        The keys are indices, the values new bookies. Return an empty mapping when the ensemble keeps to the
+        policy already, if only to the weaker form; None when the search's tries found no replacement.
         """
         available = set(self._registration.bookies().writable).difference(unwanted)
         placement = self._policy(self._locations(sorted({*available, *ensemble})))

@@ -1,4 +1,4 @@
-"""The bookies of a cluster: who is registered, how much room they have, whether they answer.
+"""The bookies of a cluster: which are registered, how much room they have, whether they answer.
 
 Source: ``org.apache.bookkeeper.tools.cli.commands.bookies.ListBookiesCommand``, ``InfoCommand``.
 """

@@ -165,9 +165,9 @@ class BookKeeper:
     async def open_without_recovery(
         self, ledger: int, *, password: bytes | None = None, digest: DigestType | None = None
     ) -> ReadOnlyLedgerHandle:
-        """Open a ledger for reading and leave its writer alone; what is confirmed now can be read.
+        """Open a ledger for reading and leave its writer alone; the entries confirmed by now can be read.
 
-        Raises as :meth:`open`; RecoveryFailedError also means that too few bookies told their LAC.
+        Raises as :meth:`open`; RecoveryFailedError also means that too few bookies reported their LAC.
         """
         stored, access = await self._look_up(ledger, password, digest)
         metadata = stored.metadata

@@ -57,10 +57,10 @@ def _tls(values: GivenValues) -> TlsSettings | None:
 
 
 def _with_rules(tls: TlsSettings, values: GivenValues) -> TlsSettings:
-    """Return files that were named beside the keys, with what the keys demand of a bookie.
+    """Return files that were named beside the keys, with the keys' rules about bookies' certificates.
 
-    Java's key leaves host names unchecked by default. Whoever names files here has no reason to: the check is
-    on unless the key turns it off.
+    Java's key leaves host names unchecked by default. When files are named here there is no reason for that:
+    host names are checked unless the key turns the check off.
     """
     verify = "tlsHostnameVerificationEnabled"
     return replace(

@@ -87,7 +87,7 @@ def segment_of(metadata: LedgerMetadata, entry: int) -> Segment:
 
 
 def segment_entries(metadata: LedgerMetadata, end: int) -> Iterator[tuple[Segment, range]]:
-    """Every segment with its entries; those of the last one are before ``end``."""
+    """Yield every segment with its range of entries; the last segment's range ends before ``end``."""
     starts = [segment.first_entry for segment in metadata.segments[1:]] + [end]
     for segment, following in zip(metadata.segments, starts, strict=True):
         yield segment, range(segment.first_entry, following)

@@ -51,7 +51,7 @@ from bkctl.protocol.messages import AddRequest, ForceLedgerRequest, ReadRequest,
 
 OnNotify = Callable[[Notify], None]
 
-#: What the metadata store is asked for.
+#: The instructions that are requests to the metadata store.
 _Blocking = ReadMetadata | WriteMetadata | CreateMetadata | DeleteMetadata | NewLedgerId | ChooseBookies
 
 _Value = TypeVar("_Value")
@@ -148,7 +148,7 @@ class Driver:
         return self._slow.now()
 
     def send(self, bookie: str, request: Request, done: Done) -> None:
-        """Send a request within its time; whether it is answered tells how slow the bookie is."""
+        """Send a request within its time; the time of its answer counts in how slow the bookie is."""
         timeout_s = self.timeout_s(request)
         is_to_wait = isinstance(request, ReadRequest) and request.long_poll
         number = None if is_to_wait else self._slow.sent(bookie)
@@ -164,12 +164,12 @@ class Driver:
         self.pool.send(bookie, request, ended, timeout_s)
 
     def end_all(self) -> None:
-        """Forget every machine; whoever waits for one gets HandleClosedError."""
+        """End every machine; a caller that waits for one gets HandleClosedError."""
         for running in list(self._running):
             running.end(HandleClosedError("the client was closed"))
 
     def timeout_s(self, request: Request) -> float:
-        """How long an answer to a request is waited for."""
+        """Return how long to wait for the answer to a request."""
         settings = self.settings
         if isinstance(request, AddRequest | ForceLedgerRequest):
             return settings.add_timeout_ms / 1000
@@ -188,7 +188,7 @@ class RunningMachine:
         self._on_notify = on_notify
         self._loop = asyncio.get_running_loop()
         self.finished: asyncio.Future[object] = self._loop.create_future()
-        # Whoever started it in the background may not be interested in how it ended.
+        # A caller that started the machine in the background may never ask for its error.
         self.finished.add_done_callback(retrieve)
         self._timers: dict[Token, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -27,7 +27,7 @@ from bkctl.errors import UsageError
 from bkctl.protocol.messages import Wire
 from bkctl.types import LedgerState
 
-#: What a frame holds besides an entry: lengths, tags, ids, the master key.
+#: Bytes that a frame holds besides an entry: lengths, tags, ids, the master key.
 _FRAME_OVERHEAD_BYTES = 256
 
 #: A reader fetches at first so many entries at once, then as many as have about so many bytes.
@@ -388,7 +388,7 @@ class WriterHandle(_Ledger):
         if error is None:
             await self.close()
         else:
-            # What went wrong is the caller's; the ledger is closed behind what is acknowledged all the same.
+            # The error is the caller's; the ledger is closed behind its last acknowledged entry all the same.
             await asyncio.gather(self.close(), return_exceptions=True)
 
 
@@ -406,8 +406,9 @@ class LedgerHandle(WriterHandle):
     async def submit(self, data: bytes) -> asyncio.Future[int]:
         """Send an entry and return a future of its id, done when it is acknowledged.
 
-        Waits while as many appends or bytes are outstanding as the settings allow; who waits keeps no place,
-        so an order of entries is had by awaiting one call after the other. Raises as :meth:`append`.
+        Waits while as many appends or bytes are outstanding as the settings allow. Calls that wait have no
+        order among each other, so a caller that wants its entries in order awaits one call after the other.
+        Raises as :meth:`append`.
         """
         self._check_size(data)
         await self._wait_for_room()

@@ -2,10 +2,10 @@
 
 An operation (append, read, recovery, a metadata update, ...) is a machine: it is started once, gets events,
 and answers each with instructions. It never sends, sleeps, waits or looks at a clock, so that a simulation
-can drive it through losses, reorderings and crashes with the same code that runs in production. Whoever
-drives it carries out the instructions in their order and reports each outcome as one event with the
-instruction's ``token``; an outcome that comes after the machine has finished is dropped. A machine finishes
-with exactly one :class:`Finished`.
+can drive it through losses, reorderings and crashes with the same code that runs in production. Its driver
+carries out the instructions in their order and reports each outcome as one event with the instruction's
+``token``; an outcome that comes after the machine has finished is dropped. A machine finishes with exactly
+one :class:`Finished`.
 
 Source of the idea: the operations themselves follow ``org.apache.bookkeeper.client`` (``PendingAddOp``,
 ``PendingReadOp``, ``LedgerRecoveryOp``, ``ReadLastConfirmedOp``, ``EnsembleUtils``, ``MetadataUpdateLoop``).

@@ -42,7 +42,7 @@ _Policy = Callable[[Mapping[str, str]], SpreadPlacement]
 def policy_choice(
     values: GivenValues, store: MetadataStore, net: NetSettings | None = None
 ) -> PolicyChoice | None:
-    """Return how bookies are chosen; None for at random, which is also so where nothing tells locations.
+    """Return how bookies are chosen; None for a random choice, also when there is no source of locations.
 
     Raises UsageError for a class that is not known.
     """

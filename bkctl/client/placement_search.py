@@ -44,7 +44,7 @@ def search(
 ) -> tuple[str, ...] | None:
     """Return locations for the open places, ascending; None where none keep to the rule, or none was found.
 
-    ``free`` tells how many bookies each location has.
+    ``free`` maps each location to the number of its bookies.
     """
     return _Search(places, dict(free), is_good, prefer, steps_max).run()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bkctl.clock import Clock
 
-#: A bookie is slow while its oldest request has waited so long, and nothing was answered meanwhile.
+#: A bookie is slow when its oldest request has waited so long, and no other was answered in that time.
 SLOW_AFTER_S = 1.5
 
 #: So long a bookie is slow after a request that it did not answer, unless it answers one
@@ -19,7 +19,7 @@ REMEMBERED_S = 60.0
 
 @dataclass(slots=True)
 class _Answers:
-    """One bookie. ``waiting`` are the requests on their way, oldest first: when each was sent."""
+    """One bookie's answers. ``waiting``: when each request on its way was sent, the oldest first."""
 
     waiting: dict[int, float] = field(default_factory=dict)
     answered_s: float = float("-inf")
@@ -29,7 +29,7 @@ class _Answers:
 class SlowBookies:
     """Watches the requests of one client. Belongs to its event loop.
 
-    What is kept is bounded by the bookies that have requests on their way, or failed one not long ago.
+    The memory is bounded by the bookies that have requests on their way, or failed one not long ago.
     """
 
     def __init__(self, clock: Clock) -> None:

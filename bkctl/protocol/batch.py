@@ -43,8 +43,8 @@ class RequestParser:
     ) -> tuple[list[Segment], int]:
         """Return the segments of the whole frames in ``buffer[start:end]``, and the position behind them.
 
-        Stops behind a START_TLS request and at a Close, each the last segment then. What is not ``bytes`` is
-        copied once, because slices of ``bytes`` are what is cheap to make and to keep.
+        Stops behind a START_TLS request and at a Close, each the last segment then. A buffer that is not
+        ``bytes`` is copied once, because only slices of ``bytes`` are cheap to make and to keep.
         """
         if end is None:
             end = len(buffer)

@@ -314,7 +314,7 @@ class ClientConnection:
         return False
 
     def drain(self) -> list[tuple[Request, object]]:
-        """Everything outstanding, oldest first per key, forgotten here: for failing it after a close."""
+        """Forget and return all outstanding requests, oldest first per key: to fail them after a close."""
         left = [sent for queue in self._sent.values() for sent in queue]
         self._sent.clear()
         self.outstanding = 0

@@ -90,9 +90,9 @@ class ReceiveBuffer:
         return self._have
 
     def add(self, data: bytes | bytearray | memoryview) -> bytes | None:
-        """Everything held and ``data`` in one piece if that may be a whole frame; else None, and it is kept.
+        """Return the bytes held and ``data`` in one piece if that may be a whole frame; else keep them: None.
 
-        What the caller does not use goes back by :meth:`keep`.
+        The caller gives bytes that it does not use back by :meth:`keep`.
         """
         piece = data if type(data) is bytes else bytes(data)
         if not self._pieces:

@@ -20,7 +20,7 @@ from typing import ClassVar
 from bkctl.protocol.codes import Operation
 from bkctl.types import ResultCode
 
-#: What Java's client writes as the priority of recovery reads and adds; v2 has one bit for it.
+#: The priority that Java's client writes into recovery reads and adds; v2 has one bit for it.
 HIGH_PRIORITY = 100
 
 #: As the entry id of a read it asks for the newest entry; as a LAC it says that there is none yet.
@@ -245,7 +245,7 @@ class WriteLacResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class WriteLacRequest(Request):
-    """Store an explicit LAC, v3 only. What counts is in ``body`` (``codec.explicit_lac``), not ``lac``."""
+    """Store an explicit LAC, v3 only. The one in ``body`` (``codec.explicit_lac``) counts, not ``lac``."""
 
     operation: ClassVar[Operation] = Operation.WRITE_LAC
 

@@ -12,8 +12,8 @@ front of it is two varints, for behind the last byte of a varint comes 10 or 1a.
 
 A loop stops before the first frame that deviates (priority, flags, another order of fields, a master key of
 another length, numbers over 63 bits or in a longer form than needed, a ledger id other than the entry's own);
-the runtime takes it from there. What cannot be seen in a frame alone is checked for all of them at the end:
-varints, and the signs of the ids.
+the runtime takes it from there. Two things that the layout of a frame does not show are checked for all
+frames at the end: the form of the varints, and the signs of the ids.
 
 Where the kernels are compiled, they make of adds the columns that the journal and the write cache take as
 they are, and the answers, and of reads their keys and transaction ids. They see all of a frame at once, so
@@ -222,7 +222,7 @@ def list_reads(data: bytes, start: int, end: int) -> tuple[ReadRun | None, int]:
 
 @lru_cache(maxsize=_SHAPES_MAX)
 def _read_marks(mark: bytes) -> tuple[bytes, bytes, int] | None:
-    """Of ``<ledgerId> 10`` (or nothing): the id in eight bytes, ``10 <ledgerId> 18``, the length."""
+    """Return for ``<ledgerId> 10`` (or nothing): the id in eight bytes, ``10 <ledgerId> 18``, the length."""
     number = mark[:-1]
     if not varint.are_canonical([number]):
         return None

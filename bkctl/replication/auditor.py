@@ -62,9 +62,9 @@ class PeriodicCheck:
 class Auditor:
     """A candidate, and the auditor while it is elected. Belongs to one event loop.
 
-    ``store`` stays open at the end; the vote hangs on its session. ``bookie`` is the name that the vote
-    tells others. ``client`` reads from bookies; without one only metadata are checked. ``adheres`` is the
-    placement policy; without one placement is not checked.
+    ``store`` stays open at the end; the vote hangs on its session. ``bookie`` is the name that other
+    candidates read in the vote. ``client`` reads from bookies; without one only metadata are checked.
+    ``adheres`` is the placement policy; without one placement is not checked.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class Auditor:
         return LostBookies(known, delay_s), version
 
     def _watch(self, office: Office) -> list[Subscription]:
-        """Have the store tell of what the work depends on; runs in a thread, as do the callbacks."""
+        """Watch the bookies, the delay and the switch in the store; runs in a thread, as do the callbacks."""
         underreplication = self._store.underreplication
 
         def wake() -> None:
@@ -265,7 +265,7 @@ class Auditor:
         ]
 
     def _warn_of_a_rest(self) -> None:
-        """Say that autorecovery is switched off, and who may have to end that. Runs in a thread."""
+        """Log that autorecovery is switched off, and by which maintenance. Runs in a thread."""
         why = ""
         try:
             found = self._store.underreplication.maintenance()
@@ -307,7 +307,7 @@ class Auditor:
             try:
                 wait_s = await self._time_until(office, check)
                 if wait_s > 0:
-                    # The time stamp may be set back by somebody who wants a check now.
+                    # An operator who wants a check now sets the time stamp back.
                     await self._pause(min(wait_s, _TIME_STAMP_S))
                     continue
                 await office.until_enabled()

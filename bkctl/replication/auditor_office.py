@@ -35,7 +35,7 @@ LedgerRow = tuple[int, StoredLedger | CorruptionError | None]
 
 
 class NotElectedError(RefusedError):
-    """This process is not, or no longer, the auditor: somebody else may mark ledgers now."""
+    """This process is not, or no longer, the auditor: another process may mark ledgers now."""
 
 
 class Office:

@@ -46,7 +46,7 @@ class Measure(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How often something was measured, and the sum of it: of what went well, and of what failed."""
+    """The number and the sum of the values measured, separately for successes and failures."""
 
     count: int = 0
     total: float = 0.0

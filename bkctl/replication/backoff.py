@@ -30,7 +30,7 @@ class _Failures:
 
 
 class Backoff:
-    """Counts the failures of ledgers. Belongs to one event loop; ``in`` tells which ledgers rest now."""
+    """Counts the failures of ledgers. Belongs to one event loop; ``ledger in backoff``: it rests now."""
 
     def __init__(self, longest_ms: int, clock: Clock, remembered_max: int = REMEMBERED_MAX) -> None:
         self._longest_s = longest_ms / 1000

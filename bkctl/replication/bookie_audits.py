@@ -21,7 +21,7 @@ RETRY_S = 1.0
 
 
 class BookieAudits:
-    """The watch. ``check`` audits all bookies once, ``failed`` is told what held it up.
+    """The watch over bookies. ``check`` audits all bookies once, ``failed`` gets the error that held it up.
 
     ``version`` is how often the delay was written when ``lost`` was made. ``wake`` is set when bookies, the
     delay or the switch may have changed.

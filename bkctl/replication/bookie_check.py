@@ -1,9 +1,9 @@
 """Marking the ledgers of lost bookies.
 
-Every ledger's metadata are read; the ledgers of bookies that are lost are marked with these. Nothing but one
-group of ledgers is held: who is lost is known before, as those that are named, are not up, and are not spared
-by the auditor's watch over bookies. Somebody who comes up meanwhile is not lost, and somebody who goes
-meanwhile, though the watch has not seen it yet, is the next check's.
+Every ledger's metadata are read; the ledgers of lost bookies are marked with these bookies. Only one group of
+ledgers is held at a time, because a lost bookie is recognized without the other groups: ledgers name it, it
+is not up, and the auditor's watch over bookies does not spare it. A bookie that comes up during the check is
+not lost. A bookie that goes during the check, when the watch has not seen it yet, is left to the next check.
 
 Source: ``org.apache.bookkeeper.replication.AuditorBookieCheckTask``, ``BookieLedgerIndexer``.
 """

@@ -62,7 +62,7 @@ class DrainSettings:
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """How far a drain is. ``rate_bytes_per_s`` and ``left_s`` are None while nothing tells them.
+    """How far a drain is. ``rate_bytes_per_s`` and ``left_s`` are None while they cannot be estimated.
 
     ``moved`` ledgers and ``bytes`` are this drain's; ``left`` is how many ledgers of the last whole pass
     still name the bookie, None before its end.

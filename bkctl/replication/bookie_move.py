@@ -1,9 +1,10 @@
 """Moving all ledgers that name some bookies: one pass over the metadata of the cluster.
 
-What is at work is bounded: a group of ledgers with their metadata, and a few that are moved at once. A ledger
-that is marked is moved under its lock, so that no replication worker copies the same; one whose lock somebody
-else has is left to him. When a mark names nobody but the bookies that have left, it goes with them, by the
-version that was read under the lock; what was marked meanwhile stays.
+The memory is bounded: it holds a group of ledgers with their metadata, and a few ledgers that are moved at
+once. A ledger that is marked is moved under its lock, so that no replication worker copies it as well; a
+ledger whose lock another process holds is left to that process. When a mark names only bookies that have left
+the ledger, it is deleted, by the version that was read under the lock; a mark that was changed since then
+stays.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class BookieMove:
 
     ``store`` and ``client`` belong to the caller. ``at_once`` ledgers are moved at a time, with no more than
     ``rate_bytes_per_s`` copied. ``adheres`` says which placements are counted as off the policy. ``host`` is
-    what locks tell others.
+    the name that others read in the locks.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class BookieMove:
         return self._bytes_written + sum(one.counts.bytes_written for one in self._at_work)
 
     async def groups(self, only: Sequence[int] | None = None) -> AsyncIterator[list[LedgerRow]]:
-        """Yield the ledgers that name the bookies, or of which nobody can tell, some at a time.
+        """Yield, some at a time, the ledgers that name the bookies or whose metadata cannot be read.
 
-        What ends without an error was complete.
+        A listing that ends without an error is complete.
         """
         ledgers, in_thread = self._store.ledgers, self._client.in_thread
         rows = iter(

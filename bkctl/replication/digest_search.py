@@ -1,4 +1,4 @@
-"""Finding the digest of a closed ledger whose metadata tell none, as those of format 1 never do.
+"""Finding the digest of a closed ledger whose metadata name none, as those of format 1 never do.
 
 A real entry is read and each kind of digest tried on it. A digest of no bytes checks nothing: it is believed
 when the first entry is as long as its own header says. The read has the fence flag and with it the password,
@@ -39,7 +39,7 @@ _KINDS = (DigestType.CRC32C, DigestType.CRC32, DigestType.MAC, DigestType.DUMMY)
 
 
 class DigestUnknownError(ClientError):
-    """No entry could be read that tells the digest of its ledger."""
+    """No entry could be read that proves the digest of its ledger."""
 
 
 class DigestSearchMachine(OperationMachine):
@@ -102,7 +102,7 @@ def _is_whole(entry: LedgerEntry, body: bytes | None) -> bool:
 async def access_to(
     ledger: int, metadata: LedgerMetadata, password: bytes | None, steps: Steps
 ) -> LedgerAccess:
-    """Return the ledger's secrets, as metadata tell them or else from ``password`` and by trying.
+    """Return the ledger's secrets, from the metadata or else from ``password`` and by trying.
 
     Raises UsageError where they cannot be known, or the password is not the ledger's.
     """

@@ -45,7 +45,7 @@ class DrainPlan:
 
     @property
     def free_bytes(self) -> int | None:
-        """The room of all targets; None when one of them does not tell."""
+        """The room of all targets; None when one of them does not report it."""
         free = [one.free_bytes for one in self.targets]
         return None if None in free else sum(one for one in free if one is not None)
 
@@ -142,7 +142,7 @@ def _blocked(
     *,
     is_accepted: bool,
 ) -> MovedLedger | None:
-    """Return why a fragment cannot be moved, as far as metadata and registrations tell."""
+    """Return why a fragment cannot be moved, as far as metadata and registrations show."""
     bookies = bad.fragment.bookies
     if len(free.difference(bookies)) < len(bad.bad):
         names = ", ".join(one.bookie for one in bad.bad)

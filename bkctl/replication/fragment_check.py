@@ -98,8 +98,8 @@ class CheckSettings:
 class FragmentCheckMachine(OperationMachine):
     """Check fragments of a ledger; finishes with a tuple of :class:`BadFragment`, in their order.
 
-    ``registered`` are the bookies that are up, writable or read-only. It never fails: what cannot be learned
-    of a bookie makes its index bad. What is held in memory does not grow with the entries.
+    ``registered`` are the bookies that are up, writable or read-only. The check never fails: a bookie from
+    which nothing can be learned makes its index bad. The memory does not grow with the entries.
     """
 
     def __init__(

@@ -3,7 +3,8 @@
 Every entry that is striped to a bad index is copied and read back from where it was written
 (:mod:`bkctl.replication.entry_copy`). Only when all of them are there, metadata change: one compare-and-set
 puts the new bookies in the places of the old ones, in this one segment, as far as each old one is still
-there. When somebody else changed the metadata meanwhile, they are read again and the decision is taken again.
+there. When another client changed the metadata during the copy, they are read again and the decision is taken
+again.
 
 A bad bookie that is up may itself be the target, where no other is there: what it misses is written to it
 again, and metadata stay as they are.
@@ -79,8 +80,8 @@ class CopyResult:
     """The outcome of a fragment's copy. ``metadata`` and ``version`` are stored now, as far as is known.
 
     ``replaced`` maps indices to their new bookies; ``refilled`` are those whose own bookie was written to
-    again. ``superseded``: somebody else changed the segment meanwhile, so that nothing was written; look
-    again.
+    again. ``superseded``: another client changed the segment during the copy, so that no metadata were
+    written, and the ledger is to be looked at again.
     """
 
     metadata: LedgerMetadata
@@ -125,7 +126,7 @@ class FragmentCopyMachine(OperationMachine):
     ``metadata`` and ``version`` are what was read last. ``may_write`` is asked before metadata are written:
     False, when the lock on the ledger is gone, ends it with LockLostError. ``counts`` may be shared with
     other copies. Other errors: OpenFragmentError, those of the metadata store, and NoSuchLedgerError when
-    the ledger was deleted meanwhile.
+    the ledger was deleted during the copy.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class FragmentCopyMachine(OperationMachine):
         self._may_write = may_write
         self._distribution = Distribution.of(metadata)
         self._bad = {one.index: one for one in bad.bad}
-        #: Where the entries of each index go; those that fail are taken out.
+        #: The bookie that gets the entries of each index; indices that fail are taken out.
         self._targets: dict[int, str] = {}
         self._failed: dict[int, FailedIndex] = {}
         self._rate = rate
@@ -278,7 +279,7 @@ class FragmentCopyMachine(OperationMachine):
     def _sources(self, entry: int) -> Sequence[str]:
         """Return the possible sources: the good ones first, then slow ones, then those that failed the check.
 
-        The latter may still have this entry; the digest tells.
+        The latter may still have this entry; its digest is checked.
         """
         bookies = self._fragment.bookies
         indices = self._distribution.write_set(entry)

@@ -45,17 +45,17 @@ REFUSED_MAX = 4
 #: ``dbStorage_readAheadCacheBatchSize``, Java's default.
 READ_AHEAD_ENTRIES = 100
 
-#: What takes a ledger out of limbo on a bookie; it raises BkctlError with the reason where it stays.
+#: Takes a ledger out of limbo on a bookie; raises BkctlError with the reason when the ledger stays there.
 LeaveLimbo = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class InPlaceSettings:
-    """How a repair goes about it.
+    """Settings of a repair.
 
-    ``bookies`` None are all that the metadata name; else only those replicas are looked at and written.
-    ``recovers`` closes a ledger that is open first, which stops its writer. ``digest`` and ``password`` count
-    for ledgers whose metadata tell none.
+    ``bookies`` None are all that the metadata name; else only the replicas on these bookies are looked at and
+    written. ``recovers`` closes a ledger that is open first, which stops its writer. ``digest`` and
+    ``password`` count for ledgers whose metadata contain none.
     """
 
     reads: ReadBounds = field(default_factory=ReadBounds)

@@ -4,10 +4,10 @@ Of each index of each fragment some entries are read and their digests checked; 
 without a good copy are marked with their bookies, open ledgers as far as they are confirmed.
 
 A bookie that did not answer, or is not away for long, may be starting again: its ledgers are looked at once
-more at the end, and only who is still not there is marked then. Bookies that are away, but not for long
-enough to be taken for lost, are left to the audit of bookies. A bookie that never answers costs the check a
-few timeouts, not one for each ledger. What is to be marked is compared with the metadata once more, as
-ledgers are deleted and repaired while the check runs.
+more at the end, and only a bookie that is still not there is marked then. Bookies that are away, but not for
+long enough to be taken for lost, are left to the audit of bookies. A bookie that never answers costs the
+check a few timeouts, not one for each ledger. Before a ledger is marked it is compared with its metadata once
+more, as ledgers are deleted and repaired while the check runs.
 
 Source: ``org.apache.bookkeeper.replication.AuditorCheckAllLedgersTask``.
 """
@@ -48,7 +48,7 @@ READS_OF_A_LEDGER = 4
 #: Ledgers that are looked at once more; what goes beyond is marked without.
 DOUBTFUL_MAX = 100_000
 
-#: How old may be what is known of who is up.
+#: The oldest list of the bookies that are up which the check still uses.
 _UP_AGE_S = 5.0
 
 #: Ledgers in a row for which a bookie did not answer, before it is not asked any more.
@@ -129,7 +129,8 @@ class LedgerCheck:
             return
         doubtful = frozenset(one.bookie for one in bad if self._is_doubtful(one))
         if self._is_last_look:
-            # Who is in doubt for the first time may be starting again just now; the next check sees.
+            # A bookie that is in doubt for the first time may be starting again just now: it is left to the
+            # next check.
             doubtful -= self._doubtful[stored.ledger]
         elif doubtful and len(self._doubtful) < DOUBTFUL_MAX:
             self._doubtful[stored.ledger] = doubtful
@@ -145,7 +146,7 @@ class LedgerCheck:
         require_quorum_fields(metadata, stored.ledger)
         up = self._asked_up()
         if metadata.digest_type is None:
-            # Metadata of version 1 tell no digest: what bookies send cannot be checked.
+            # Metadata of version 1 name no digest: the entries that bookies send cannot be checked.
             return [
                 BadIndex(index, bookie, Defect.NOT_REGISTERED)
                 for segment in metadata.segments
@@ -168,7 +169,7 @@ class LedgerCheck:
         return {bookie for bookie, times in self._silent.items() if times >= _SILENT_LEDGERS}
 
     async def _lac(self, access: LedgerAccess, metadata: LedgerMetadata) -> int:
-        """Return how far a ledger is confirmed; not at all where too few bookies tell it."""
+        """Return the last entry that is confirmed; NO_ENTRY where too few bookies report it."""
         if metadata.state is LedgerState.CLOSED:
             return metadata.last_entry
         try:
@@ -194,7 +195,7 @@ class LedgerCheck:
         office = self._office
         bookies = {one.bookie for one in bad} - back
         mute = self._mute() | {one.bookie for one in bad if one.defect is Defect.UNKNOWN}
-        # A mute one that is registered no more has gone meanwhile, seen or not.
+        # A mute bookie that is registered no more has gone during the check, whether the watch saw it or not.
         up = await self._who_is_up() if bookies & mute & office.spared else frozenset()
         away = {one.bookie for one in bad if one.defect is Defect.NOT_REGISTERED} - mute
         bookies -= office.spared & (away | (mute - up))

@@ -1,4 +1,4 @@
-"""One look at a ledger: its metadata, who is up, and which of its fragments lack copies.
+"""One look at a ledger: its metadata, the bookies that are up, and which of its fragments lack copies.
 
 Source: ``org.apache.bookkeeper.client.LedgerChecker``,
 ``org.apache.bookkeeper.replication.ReplicationWorker`` (``isLastSegmentOpenAndMissingBookies``).
@@ -74,7 +74,7 @@ async def look_at(
 
 
 async def read_lac(access: LedgerAccess, metadata: LedgerMetadata, steps: Steps) -> int:
-    """Return the last add confirmed; -1 where too few bookies tell it, which proves no fragment closed."""
+    """Return the last add confirmed; -1 where too few bookies report it, which proves no fragment closed."""
     if metadata.state is LedgerState.CLOSED:
         return metadata.last_entry
     try:

@@ -1,10 +1,10 @@
-"""Taking bookies out of one ledger: what they have of it is copied to others, which then take their places.
+"""Taking bookies out of one ledger: their entries are copied to others, which then take their places.
 
 The bookies that leave may be up: then they are asked like any other replica, so that a ledger with one
-replica can be moved as well. What nobody writes to any more is moved, fragment by fragment, by the copy of
+replica can be moved as well. Fragments that have no writer any more are moved one by one, by the copy of
 the replication worker: read by digest, written, read back, then one compare-and-set. A fragment that is
 still written to waits for its writer, which changes to other bookies as soon as one that is read-only
-refuses an entry. Only who asks for it has the ledger closed, and so its writer stopped.
+refuses an entry. The ledger is closed, and so its writer stopped, only if the caller asks for it.
 
 A ledger that has been moved does not name the bookies: nothing else has to be remembered for going on later.
 """

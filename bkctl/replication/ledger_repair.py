@@ -54,7 +54,7 @@ class RepairSettings(RepairKeys):
 
     ``entries_max`` and ``bytes_max`` are those of :class:`CopySettings`; ``grace_ms`` is the time that the
     writer of an open ledger has to replace a bookie. After ``looks_max`` looks the next try is a later one.
-    ``password`` (``passwd``) counts for ledgers whose metadata tell none, which those of format 1 never do:
+    ``password`` (``passwd``) counts for ledgers whose metadata name none, which those of format 1 never do:
     their digest is found by trying. Without it such ledgers are left alone. ``mends`` moves replicas that
     break the placement policy (``repairedPlacementPolicyNotAdheringBookieEnabled``), None leaves them.
     """
@@ -231,7 +231,7 @@ class LedgerRepair:
         """Give the writer its time; recover the ledger if it still needs a bookie that is gone.
 
         Return why too little is known to recover it now. Everything is read again: a writer that is alive has
-        replaced the bookie meanwhile.
+        replaced the bookie during the grace period.
         """
         await self._steps.pause(self._settings.grace_ms / 1000)
         stored = await self._steps.stored(self.ledger)

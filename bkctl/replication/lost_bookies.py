@@ -2,8 +2,8 @@
 
 One bookie that goes may be back soon, as in a rolling restart: its ledgers are looked at only after the
 delay, and not at all when it is back by then. Two that are gone at once, or a delay of 0, leave no time: all
-bookies are audited at once. Whoever writes the delay again with the value that it had, or with 0, asks for an
-audit at once, too.
+bookies are audited at once. A delay that is written again with the value that it had, or with 0, is a request
+for an audit at once, too.
 
 Source: ``org.apache.bookkeeper.replication.Auditor`` (``submitAuditTask``,
 ``submitLostBookieRecoveryDelayChangedEvent``).
@@ -125,7 +125,7 @@ class LostBookies:
         self._is_wanted_again = True
 
     def begin_anew(self) -> None:
-        """Forget who is gone since when, as after a time in which nobody was to look."""
+        """Forget which bookies are gone since when, as after a time without an audit."""
         self._cancel()
         self._known = set(self.known)
         self._gone, self._in_audit, self._again = set(), set(), set()

@@ -16,7 +16,7 @@ from bkctl.metadata.api import MetadataStore, Underreplication
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceEnd:
-    """The switches that were set back. ``kept`` names those that somebody has changed meanwhile."""
+    """The switches that were set back. ``kept`` names those that were changed during the maintenance."""
 
     maintenance: Maintenance
     enabled: bool
@@ -45,7 +45,7 @@ def begin_maintenance(
 
 
 def end_maintenance(recorded: Underreplication, *, dry_run: bool = False) -> MaintenanceEnd:
-    """Set back what the maintenance has set, except what somebody has changed since, and remove its record.
+    """Set back the switches of the maintenance, except those changed since, and remove its record.
 
     Raises NotFoundError when no maintenance has begun.
     """

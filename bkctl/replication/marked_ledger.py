@@ -1,6 +1,6 @@
 """One marked ledger from its lock to the end of the work on it.
 
-The mark is deleted only with the version that was taken: what was marked meanwhile stays marked. A ledger
+The mark is deleted only with the version that was taken: a ledger marked again since stays marked. A ledger
 that could not be repaired keeps its lock for a while, so that no other worker tries the same in vain; the
 lock is given back when that time is over, or at once when a bookie comes that could change the verdict.
 """

@@ -1,4 +1,4 @@
-"""Ledgers whose bookies break the placement policy: which replicas move, and to whom.
+"""Ledgers whose bookies break the placement policy: which replicas move, and to which bookies.
 
 A closed ledger that lacks nothing is looked at, segment by segment. Where other bookies can be had with which
 the ensemble keeps to the policy, the fewest of its replicas move: they are copied like those of bookies that

@@ -27,7 +27,7 @@ from bkctl.replication.rate import ByteRate
 
 @dataclass(frozen=True, slots=True)
 class WantedCopies:
-    """An entry, who proves it, and who is to get it."""
+    """An entry, the bookies that prove it, and the bookies that are to get it."""
 
     entry: int
     sources: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Counting the good copies of each entry of a closed ledger, by reading all of them.
 
-A copy counts when its bookie is up and sends it with a digest that checks. What is found of a ledger is the
-worst of its entries.
+A copy counts when its bookie is up and sends it with a digest that checks. The result for a ledger is that of
+its worst entry.
 
 ======= ================ ===================================================================================
 state   input            next state, effect

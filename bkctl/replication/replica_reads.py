@@ -158,7 +158,7 @@ class ReplicaReadMachine(OperationMachine):
             self.exchange.finish(tuple(self._found))
 
     def _has_room(self) -> bool:
-        # The first one tells how large entries are, before many are asked for.
+        # The first entry shows how large entries are, before many are asked for.
         if self._reading >= min(self._bounds.reads_max, 1 + self._done):
             return False
         return not self._reading or (self._reading + 1) * self._largest_bytes <= self._bounds.bytes_max

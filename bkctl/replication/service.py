@@ -35,11 +35,11 @@ class AutoRecoverySettings:
 
 
 class AutoRecovery:
-    """Both, on the running event loop. ``store`` stays open at the end.
+    """The auditor and the worker, on the running event loop. ``store`` stays open at the end.
 
-    ``bookie`` is the name that the auditor's vote tells others, ``choice`` who gets copies, ``adheres`` the
-    placement policy that the auditor checks, ``mends`` what moves replicas that break it, where the auditor
-    is to have that repaired.
+    ``bookie`` is the name that others read in the auditor's vote, ``choice`` chooses the bookies that get
+    copies, ``adheres`` is the placement policy that the auditor checks, ``mends`` finds new bookies for
+    replicas that break it, where the auditor is to have that repaired.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ class WorkerSettings(WorkerKeys):
 
     ``ledgers_max`` ledgers are worked on at once, each within ``repair``. At most ``locks_held_max`` of those
     that cannot be repaired keep their locks; further ones rest without. The marks are looked through again
-    after ``poll_ms``, also when no change was told.
+    after ``poll_ms``, also when no change was reported.
     """
 
     repair: RepairSettings = field(default_factory=RepairSettings)

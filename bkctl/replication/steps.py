@@ -14,7 +14,7 @@ _Value = TypeVar("_Value")
 
 
 class Steps(Protocol):
-    """One step after the other. An error of a machine or of the store is raised as it is."""
+    """The steps of a work on a ledger. An error of a machine or of the store is raised as it is."""
 
     async def run(self, machine: Machine) -> object:
         """Run a machine of the client to its end and return its value."""

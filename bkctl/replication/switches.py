@@ -36,8 +36,8 @@ def trigger_audit(recorded: Underreplication) -> str:
 def trigger_check(recorded: Underreplication, kind: CheckKind) -> str:
     """Make a check of all ledgers due, and return the auditor that will make it. Raises NotFoundError.
 
-    Ours looks at the time stamp once a minute, Java's when it is elected. Where the check is switched off in
-    the auditor's configuration it is not made.
+    Our auditor reads the time stamp once a minute, Java's when it is elected. The check is not made when the
+    auditor's configuration switches it off.
     """
     auditor = require_auditor(recorded)
     recorded.set_checked_at(kind, _LONG_AGO_MS)

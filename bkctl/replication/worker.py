@@ -50,8 +50,8 @@ class _Resting:
 class ReplicationWorker:
     """One worker of one process; made and used within one event loop.
 
-    ``store`` and ``client`` belong to the caller and outlive the worker. ``host`` is what its locks tell
-    others, by default the name of this machine.
+    ``store`` and ``client`` belong to the caller and outlive the worker. ``host`` is the name that others
+    read in its locks, by default that of this machine.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ReplicationWorker:
             self._has_ended.set()
 
     async def stop(self) -> None:
-        """End the work and give all locks back. What was copied stays; another worker goes on."""
+        """End the work and give all locks back. Copies that were made stay; another worker goes on."""
         self._stopping.set()
         self._news.set()
         if self._running:
@@ -156,7 +156,7 @@ class ReplicationWorker:
             await self._news.wait()
             return
         begun_s, session = self._clock.monotonic(), self._sessions_lost
-        # A call that failed, or a session that was told to be lost when the next had begun, may leave locks.
+        # A failed call may leave locks, and so may a session whose loss was reported after the next began.
         adopt = begun_s >= self._strays_due_s
         acquire = partial(
             self._store.underreplication.acquire,

@@ -50,7 +50,10 @@ REFUSALS = frozenset({ResultCode.FENCED, ResultCode.UNAUTHORIZED})
 
 
 class PendingAdd:
-    """One entry. ``length`` is the ledger's with it; ``token`` names it to the caller, 0 for nobody."""
+    """An entry on its way to its bookies.
+
+    ``length`` is the ledger's length with it; ``token`` names it to the caller, 0 when no caller waits.
+    """
 
     __slots__ = ("acked", "data_bytes", "entry", "failed", "length", "request", "timer", "token", "waiting")
 

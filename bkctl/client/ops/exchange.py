@@ -1,7 +1,7 @@
 """A place where the parts of a machine leave instructions, and where each gets the outcomes of its own.
 
-A part asks (:meth:`Exchange.send`, :meth:`Exchange.set_timer`, ...) and names the function that is told. The
-machine hands every event to :meth:`Exchange.deliver` and takes the instructions that came of it.
+A part asks (:meth:`Exchange.send`, :meth:`Exchange.set_timer`, ...) and names the function that takes the
+outcome. The machine hands every event to :meth:`Exchange.deliver` and takes the instructions that came of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Heard = Callable[[Event], None]
 
 
 class Exchange:
-    """One machine's instructions and outcomes; after :meth:`finish` it is deaf and dumb."""
+    """One machine's instructions and outcomes; after :meth:`finish` it takes no more of either."""
 
     __slots__ = ("_instructions", "_timers", "_tokens", "_waiting", "finished")
 

@@ -30,7 +30,7 @@ from bkctl.errors import UsageError
 from bkctl.protocol.messages import HIGH_PRIORITY, AddRequest, ReadRequest, ReadResponse, WriteLacRequest
 from bkctl.types import DigestType, ResultCode
 
-#: What says that a bookie does not have an entry, rather than that it could not look.
+#: Codes of a bookie that does not have an entry, as opposed to one that could not look for it.
 MISSING_CODES = frozenset({ResultCode.NO_ENTRY, ResultCode.NO_LEDGER})
 
 

@@ -69,13 +69,13 @@ class NeedBookies:
     then: Callable[[tuple[str, ...]], LedgerMetadata]
 
 
-#: What to store instead of the metadata at hand; None when nothing needs to change.
+#: Returns the metadata to store instead of those at hand; None when nothing needs to change.
 Plan = Callable[[LedgerMetadata], LedgerMetadata | NeedBookies | None]
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateOutcome:
-    """The metadata as stored now. ``written`` tells whether this update wrote them, as far as it knows."""
+    """The metadata as stored now. ``written``: this update wrote them, as far as is known."""
 
     metadata: LedgerMetadata
     version: int

@@ -96,7 +96,7 @@ class EntryMissing:
     bookies: tuple[str, ...]
 
 
-#: What became of one entry's read.
+#: The outcome of one entry's read.
 EntryOutcome = LedgerEntry | EntryMissing | ClientError
 
 
@@ -242,7 +242,7 @@ def read_order(
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Entries in order, and the highest LAC that the bookies told on the way (-1: none).
+    """Entries in order, and the highest LAC in the bookies' answers (-1: none).
 
     ``error`` is why there are no more of them, in a read up to an error; None when all are there.
     """
@@ -271,7 +271,8 @@ class ReadMachine(OperationMachine):
     ``up_to_error`` finishes with all entries below the first one that cannot be read, and with its error.
     ``lac`` is the handle's: an entry above it is refused without asking, unless ``unconfirmed``. The caller
     bounds ``last - first``: all of it is held in memory. Raises UsageError from the constructor when the
-    range has no meaning. Errors: NoSuchEntryError, or that of the first bookie which could not tell.
+    range has no meaning. Errors: NoSuchEntryError, or that of the first bookie which neither sent the entry
+    nor denied having it.
     """
 
     def __init__(

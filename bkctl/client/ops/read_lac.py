@@ -9,8 +9,8 @@ The entry that comes with an answer is not confirmed by it; only its header's LA
 bookie sends beside the entry decides nothing: no digest covers it, and one bookie that is wrong would have a
 recovery close the ledger behind entries that never were. An explicit LAC has a digest. An entry whose digest
 does not check still comes from a bookie that carried the request out: it counts as covered when fencing,
-where that is what coverage is for, and tells nothing about the LAC. A plain read treats it like an error
-(Java counts it).
+where coverage is about that request, and it proves nothing about the LAC. A plain read treats it like an
+error (Java counts it).
 
 The read of the LAC (:class:`LacRead`, which is all of :class:`ReadLacMachine`):
 
@@ -66,11 +66,11 @@ from bkctl.types import ResultCode
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLac:
-    """The answer of one bookie of the ensemble. ``known`` False: nothing that counts, ``error`` says why.
+    """The answer of one bookie of the ensemble. ``known`` False: it does not count, ``error`` says why.
 
-    ``last_entry`` is the highest entry it has, ``lac`` the highest LAC it knows, ``length`` the ledger's
-    length at ``last_entry``; each -1 (``length`` 0) where it did not tell. A plain read tells the LAC alone
-    of an entry that is not there.
+    ``last_entry`` is the highest entry the bookie has, ``lac`` the highest LAC it knows, ``length`` the
+    ledger's length at ``last_entry``; each is -1 (``length`` 0) where the answer does not contain it. The
+    answer to a plain read contains only the LAC of an entry that is not there.
     """
 
     index: int
@@ -84,10 +84,10 @@ class ReplicaLac:
 
 @dataclass(frozen=True, slots=True)
 class LacResult:
-    """``lac`` is the highest that was told, ``length`` that of the entry which told it.
+    """``lac`` is the highest LAC in the answers, ``length`` that of the entry which brought it.
 
     That entry lies above the LAC, so ``length`` is above the length at the LAC. ``replicas`` are the
-    answers so far, by index; who has not answered when coverage was reached is not among them.
+    answers so far, by index, without bookies that had not answered when coverage was reached.
     """
 
     lac: int
@@ -224,7 +224,7 @@ class ReadLacMachine(OperationMachine):
     """Read the LAC of a ledger that is not closed; finishes with a :class:`LacResult`.
 
     ``explicit`` as v3 clients do (READ_LAC); without it as v2 clients (READ -1). ``wait_all`` waits for
-    every bookie and never fails for lack of coverage: ``result.replicas`` tells. With ``fence`` and
+    every bookie and never fails for lack of coverage: see ``result.replicas``. With ``fence`` and
     ``wait_all`` this is the fencing of a ledger by itself. Errors: TooFewAnswersError (not covered),
     AccessDeniedError.
     """
@@ -261,7 +261,7 @@ class ReadLacMachine(OperationMachine):
 
 
 class TryReadLacMachine(OperationMachine):
-    """The first LAC above ``known_lac`` that any bookie tells, else the highest; finishes with an int.
+    """Read the LAC: the first answer above ``known_lac``, else the highest; finishes with an int.
 
     Fails only when no bookie gave a valid answer, with the first one's error (``tryReadLastConfirmed``).
     """

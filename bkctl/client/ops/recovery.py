@@ -9,13 +9,13 @@ step what happens
 3    LAC = the highest in the answers, at least the last segment's first entry - 1
 4    entries from LAC + 1 on are read, each with the fence flag again: a bookie that was not needed for
      coverage may still take adds, and its "no such entry" has to stay true
-5    one that is found is added again to its write set (recovery flag, high priority), whoever has it
+5    an entry that is found is added again to its whole write set (recovery flag, high priority)
 6    Wq - Aq + 1 bookies without it: the entry never had an ack quorum, and nothing behind it. That is the
      end. A bookie that does not know counts neither way; with too few answers the recovery fails
-7    every add needs Aq acknowledgements; a bookie that fails meanwhile is replaced in memory only, and so is
-     one that an add waits for and that has not answered the fence either, a moment after the others
-8    metadata: IN_RECOVERY -> CLOSED by compare-and-set, with the replacements. Whoever is first wins, the
-     others take over what he stored
+7    every add needs Aq acknowledgements; a bookie that fails in this step is replaced in memory only, and so
+     is one that an add waits for and that has not answered the fence either, a moment after the others
+8    metadata: IN_RECOVERY -> CLOSED by compare-and-set, with the replacements. The first client to close the
+     ledger wins, the others take over the metadata that it stored
 ==== ==================================================================================================
 
 Two recoveries of one ledger may run at once: both have fenced before they read, so both find whatever was
@@ -455,7 +455,7 @@ class RecoveryMachine(OperationMachine):
         )
 
     def _fail(self, error: BkctlError) -> None:
-        """Too little is known; AccessDeniedError and what the metadata store says are told as they are."""
+        """Finish with RecoveryFailedError; AccessDeniedError and the store's errors stay as they are."""
         if isinstance(error, ClientError) and not isinstance(
             error, AccessDeniedError | NoSuchLedgerError | RecoveryFailedError
         ):

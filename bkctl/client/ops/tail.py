@@ -49,7 +49,10 @@ from bkctl.types import ResultCode
 
 @dataclass(frozen=True, slots=True)
 class TailResult:
-    """The highest LAC that was told; ``entry`` when it came with it. A LAC below it means: nothing yet."""
+    """The highest LAC in the answers, and the entry when it came along.
+
+    A LAC below the wanted entry means that the wait ended without it.
+    """
 
     lac: int
     entry: LedgerEntry | None = None

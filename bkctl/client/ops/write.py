@@ -79,9 +79,10 @@ class WriteSettings:
     ``ensemble_changes_max`` (``maxNumEnsembleChanges``) ends the handle. ``delay_ensemble_change`` (same
     name) replaces a bookie only when an append cannot complete without it. ``add_timeout_s``
     (``addEntryQuorumTimeoutSec``) bounds one append over all ensemble changes, None does not.
-    ``explicit_lac_interval_s`` (``explicitLacInterval``) tells bookies the LAC when no entry does, None
-    never. ``deferred_sync``: bookies acknowledge before the data is on disk, :meth:`WriteMachine.force`
-    makes it so and alone moves the LAC; no bookie can be replaced then. v3 only.
+    ``explicit_lac_interval_s`` (``explicitLacInterval``) is the interval at which bookies get the LAC in a
+    message of its own when no entry carries it, None: never. ``deferred_sync``: bookies acknowledge before
+    the data is on disk, :meth:`WriteMachine.force` makes it durable and alone moves the LAC; no bookie can be
+    replaced then. v3 only.
     """
 
     ensemble_changes_max: int = 2**31 - 1
@@ -252,7 +253,7 @@ class WriteMachine(OperationMachine):
             self._change_ensemble({**self._pipeline.failed_late, **failed})
 
     def _change_start(self) -> int:
-        """From this entry on the new ensemble counts. It does not move: nothing completes meanwhile."""
+        """Return the first entry of the new ensemble. It stays: no entry completes during the change."""
         return self.lac + 1
 
     def _change_ensemble(self, failed: dict[int, str]) -> None:
@@ -279,7 +280,7 @@ class WriteMachine(OperationMachine):
             self.metadata = outcome.metadata
             self.version = outcome.version
         if self._closing:
-            # What is stored may be the change or not; the close looks for itself.
+            # The stored metadata may contain the change or not; the close reads them itself.
             self._close_metadata()
             return
         if self.death is not None:
@@ -413,7 +414,7 @@ class WriteMachine(OperationMachine):
                 self.exchange.notify(votes.token, votes.lac)
 
     def _counted(self, votes: _Votes, bookie: str, event: Event) -> bool:
-        """Whether this answer is the OK that was missing; the error that is one too many is told."""
+        """Return whether this answer is the last OK that was missing; report an error too many."""
         if votes.over:
             return False
         if answer_code(event) is ResultCode.OK:

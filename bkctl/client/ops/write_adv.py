@@ -21,7 +21,7 @@ ENTRY_MAX = 2**63 - 2
 
 
 class AdvWriteMachine(WriteMachine):
-    """A :class:`WriteMachine` that is told the id of every entry."""
+    """A :class:`WriteMachine` to which the caller gives the id of every entry."""
 
     def append(self, data: bytes) -> Appended:
         """Refuse an append without an id (UsageError): see :meth:`append_at`."""

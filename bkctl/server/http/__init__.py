@@ -34,7 +34,7 @@ autorecovery/bookie                           GET, PUT      ``{"bookie_src": [..
                                                             "delete_cookie": bool}``; GET: what became of it
 autorecovery/decommission                     GET, PUT      ``{"bookie_src": "...", "delete_cookie": bool}``
 bkctl/snapshot                                GET           every stage's queue, bound and counters
-bkctl/gc, bkctl/gc/logs,                      GET; PUT      what only this bookie's collection tells
+bkctl/gc, bkctl/gc/logs,                      GET; PUT      reports that Java's collection does not have
 bkctl/gc/confirm_deletions
 bkctl/ledger/limbo                            GET, DELETE   ``ledger_id``; takes a whole ledger out of limbo
 ============================================= ============= ==================================================
@@ -51,13 +51,13 @@ Where answers differ from Java's on purpose: a method that a path does not take 
 that does not exist 404 (Java: 500), parameters and bodies that are wrong are 400 with the reason (Java: 404
 or 500), and answers have a Content-Type. Passwords are null unless the token is sent. Entries of an open
 ledger are read up to the last add confirmed, which Java does not ask for. Every page of ``ledger/list`` has
-100 ledgers (Java: the first has 99). ``list_disk_file`` names entry logs, and no files of RocksDB. Suspending
-and resuming compaction is told in other words.
+100 ledgers (Java: the first has 99). ``list_disk_file`` names entry logs, and no files of RocksDB. The texts
+that report suspended and resumed compactions are others.
 
-Who may do what. With ``bkctlHttpAdminTokenFile``, what changes state, the sanity test (it writes) and what
-shows entries need ``Authorization: Bearer TOKEN``. Without a token that is refused unless the admin listens
-on the loopback, where pages of other sites and what a proxy passed on are refused (``guard``). Java serves
-the sanity test by GET; here GET needs the token.
+Permissions. With ``bkctlHttpAdminTokenFile``, requests that change state, the sanity test (it writes) and
+requests that show entries need ``Authorization: Bearer TOKEN``. Without a token they are refused unless the
+admin listens on the loopback, where requests of other sites' pages and requests that a proxy passed on are
+refused (``guard``). Java serves the sanity test by GET; here GET needs the token.
 
 Source: ``org.apache.bookkeeper.server.http.service``. aiohttp is imported when an admin is started.
 """

@@ -21,7 +21,7 @@ _WHERE = "request"
 
 
 class ConfigPages:
-    """The handlers. What was changed is forgotten at a restart, as Java does it."""
+    """The handlers. Changed values are forgotten at a restart, as in Java."""
 
     def __init__(self, service: ServedBookie) -> None:
         self._service = service

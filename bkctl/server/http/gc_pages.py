@@ -1,11 +1,11 @@
-"""Garbage collection over HTTP: Java's paths and JSON forms, and what only this bookie tells.
+"""Garbage collection over HTTP: Java's paths and JSON forms, and reports that Java does not have.
 
 ====================================== ====== ===========================================================
 path                                   method answer
 ====================================== ====== ===========================================================
 /api/v1/bookie/gc                      GET    ``{"is_in_force_gc": "false"}``
 /api/v1/bookie/gc                      PUT    collects now; with ``{"forceMajor": bool, "forceMinor":
-                                              bool}`` compactions as told, suspended or not; a kind that
+                                              bool}`` compacts as given, suspended or not; a kind that
                                               is not named runs unless it is suspended
 /api/v1/bookie/gc_details              GET    a list, one object for each ledger directory
 /api/v1/bookie/gc/suspend_compaction   GET    ``{"isMajorGcSuspended": "false", "isMinorGcSuspended": ..}``

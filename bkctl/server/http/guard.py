@@ -1,8 +1,8 @@
 """Decides which HTTP requests are allowed: who may change something, and whether a browser was led here.
 
-Two doors are watched. What changes something, or shows entries, needs the bookie's token; without a token
-only programs of this machine may ask, through a loopback listener. And because every page that a browser on
-this machine shows may send requests to the loopback as well, requests of other sites are refused:
+Two doors are watched. A request that changes something, or shows entries, needs the bookie's token; without a
+token only programs of this machine may send one, through a loopback listener. And because every page that a
+browser on this machine shows may send requests to the loopback as well, requests of other sites are refused:
 
 * a loopback listener answers only requests whose ``Host`` is a loopback name or address, so that a name of
   somebody else's which resolves to 127.0.0.1 (DNS rebinding) is of no use;
@@ -40,7 +40,7 @@ _SANITY = "/api/v1/bookie/sanity"
 _OPEN = frozenset({"/heartbeat"})
 #: Headers that proxies add.
 _PROXIED = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
-#: What browsers send when a page of the same site, or a person, asked.
+#: Values of ``Sec-Fetch-Site`` that browsers send for a page of the same site, or for a person.
 _SAME_SITE = frozenset({"same-origin", "none"})
 
 

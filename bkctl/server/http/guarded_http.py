@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from bkctl.server.http.replies import Handler
 
 _BODY_BYTES_MAX = 64 << 10
-#: What a stop waits for an answer that is being made.
+#: How long a stop waits for an answer that is being made.
 _SHUTDOWN_TIMEOUT_S = 5.0
 #: How long a request's body may take to come.
 _BODY_TIMEOUT_S = 10.0
 _BACKLOG = 128
-#: Requests answered at once; further ones are told to come again.
+#: Requests answered at the same time; further ones get 503.
 _REQUESTS_MAX = 100
 
 
@@ -151,7 +151,7 @@ class GuardedHttp(abc.ABC):
         return answer
 
     async def _refused(self, request: web.Request, answer: web.Response) -> web.Response:
-        """Log a refusal, and hold its answer back from who is refused again and again."""
+        """Log a refusal, and delay its answer to an address that is refused again and again."""
         log_refusal(request, answer.status)
         delay_s = self._failed.delay_s(request.remote or "")
         if delay_s and self._delayed < WAITING_MAX:

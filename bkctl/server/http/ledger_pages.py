@@ -36,7 +36,7 @@ METADATA_MAX = 5_000
 ENTRIES_PER_PAGE = 1000
 ENTRIES_MAX = 50_000
 PAYLOAD_BYTES_MAX = 32 << 20
-#: What a stop waits for calls of the metadata store.
+#: How long a stop waits for calls of the metadata store.
 CLOSE_TIMEOUT_S = 5.0
 
 _log = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """``autorecovery/bookie`` and ``autorecovery/decommission``: bookies are taken out, as a job of this process.
 
-PUT begins it and is answered at once, as by Java; GET of either path tells what it is at, or how the last one
-ended. There is one job at a time. It ends with this process, and is then simply asked for again: its state is
-the metadata.
+PUT begins a job and is answered at once, as by Java; GET of either path reports how far the job is, or how
+the last one ended. There is one job at a time. A job ends with this process, and is then simply asked for
+again: its state is the metadata.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def _declared(part: object, *tables: Sequence[Metric]) -> Values:
 
 
 def _joined(histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:
-    """One histogram of the events of several."""
+    """Return one histogram of the events of several."""
     first, *others = histograms
     if not others:
         return first

@@ -51,7 +51,7 @@ class AutoRecoveryDaemon:
         self._config = config
         self._bookie = bookie
         self._task: asyncio.Task[None] | None = None
-        #: What runs now.
+        #: The auditor and worker that run now.
         self.recovery: AutoRecovery | None = None
 
     def start(self) -> None:

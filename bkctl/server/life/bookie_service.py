@@ -3,8 +3,8 @@
 Start: metadata store, port bound (the id needs it), cookies examined and decided, locks, decided again
 under the locks and stamped, storage opened and journals replayed, DIRTY, port open, registration, HTTP.
 Stop: not ready, registration gone, port drained, engine flushed and closed, DIRTY removed, locks given
-back. What fails on the way up is taken down again in the reverse order (Java: ``EmbeddedServer``,
-``BookieImpl``).
+back. When a step of a start fails, the steps before it are undone in reverse order (Java:
+``EmbeddedServer``, ``BookieImpl``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: What a stop waits for the metadata store; closing the session ends the registration as well.
+#: How long a stop waits for the metadata store; closing the session ends the registration as well.
 UNREGISTER_TIMEOUT_S = 5.0
 
 
@@ -75,7 +75,7 @@ class StartReport:
 class BookieService:
     """One bookie in this process, on the running event loop.
 
-    ``on_failure`` is told, on the loop's thread, when the bookie cannot go on and is to be stopped.
+    ``on_failure`` is called, on the loop's thread, when the bookie cannot go on and is to be stopped.
     """
 
     def __init__(
@@ -325,7 +325,8 @@ class BookieService:
         self._sticky_read_only = read_only
         self.bookie.set_read_only(read_only)
         if self._registrar is not None:
-            # Who turns it by hand wants to know it done; what fails is tried again.
+            # An operator's request returns only when the mode is registered; a registration that fails is
+            # tried again.
             self._registrar.register_now()
 
     def _mode_changed(self, read_only: bool) -> None:

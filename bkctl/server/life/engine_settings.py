@@ -1,4 +1,4 @@
-"""From a bookie's configuration to what the engine and the port are told."""
+"""From a bookie's configuration to the settings of the engine and the port."""
 
 from __future__ import annotations
 

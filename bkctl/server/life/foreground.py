@@ -51,7 +51,7 @@ def serve(
     os.umask(os.umask(_UMASK) | _UMASK)
     with cyclic_collector.short_pauses(), asyncio.Runner(loop_factory=new_event_loop) as runner:
         ended_by = runner.run(_serve(config, accept_loss, started))
-    # What is left is the end of the process; its exit code says what came first.
+    # Only the end of the process is left; its exit code says what ended the bookie.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     return ended_by

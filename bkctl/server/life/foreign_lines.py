@@ -1,8 +1,8 @@
 """Text that reaches stderr past the log, each line of it as one JSON object of the log.
 
-A machine that reads a log of JSON lines can read nothing else. What is not logged - an option that is typed
-wrongly, a question, a library that prints, the interpreter's own traceback - comes through here. Not what C
-code writes to the descriptor itself, before it ends the process.
+A machine that reads a log of JSON lines can read nothing else. Text that is not logged - the refusal of an
+option that is typed wrongly, a question, a library's print, the interpreter's own traceback - comes through
+here. Text that C code writes to the descriptor itself, before it ends the process, does not.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ForeignLines:
 
 @contextmanager
 def foreign_lines(formatted: Callable[[logging.LogRecord], str]) -> Iterator[None]:
-    """Let standard error carry nothing but formatted lines meanwhile."""
+    """Let standard error carry nothing but formatted lines inside the ``with`` block."""
     own = sys.stderr
     lines = ForeignLines(own, formatted)
     sys.stderr = cast("TextIO", lines)

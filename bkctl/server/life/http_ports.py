@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 async def start_admin(service: ServedBookie, stack: AsyncExitStack) -> int | None:
     """Open the HTTP admin, to be closed by ``stack``; return its port, None without one.
 
-    Raises StorageError naming who has the port, unless the admin is optional.
+    Raises StorageError naming the process that has the port, unless the admin is optional.
     """
     http = service.config.http
     if not http.enabled:

@@ -41,7 +41,7 @@ from bkctl.server.life.foreign_lines import stream_of_log
 
 _log = logging.getLogger(__name__)
 
-#: What every record has; the rest of its attributes are a line's own fields.
+#: Attributes that every record has; the rest of its attributes are a line's own fields.
 _OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 #: Lines of one kind that are written in one period, before they are only counted.
@@ -96,9 +96,9 @@ def _shown(value: object) -> str:
 class RepeatLimit(logging.Filter):
     """Lets ``REPEATS_MAX`` lines of one kind through in ``REPEAT_PERIOD_S``; then counts.
 
-    A kind is a logger and a message before its values are put in. How many were held back is told by a line
-    of its own, with ``event`` ``repeated``, as soon as the next line of that kind passes. Life-cycle events
-    and critical lines are never held back.
+    A kind is a logger and a message before its values are put in. A line of its own, with ``event``
+    ``repeated``, reports how many were held back as soon as the next line of that kind passes. Life-cycle
+    events and critical lines are never held back.
     """
 
     def __init__(self, tell: Callable[[logging.LogRecord], object]) -> None:

@@ -6,7 +6,7 @@ new directory first gets a row for each ledger that the metadata place on it: wi
 and in limbo, so that every entry is "unknown" until it is back. Only then it gets its cookie, the one in the
 store, and the bookie may start. Entries come while it runs, through the front door (``ledger repair
 --bookie``): copies are proved and read back there, a ledger leaves limbo when it has all of them, the bookie
-serves and takes new ledgers meanwhile, and a kill at any time leaves limbo on.
+serves and takes new ledgers during the repair, and a kill at any time leaves limbo on.
 
 Over ``.idx`` files it is a file for each ledger that has none any more
 (:mod:`bkctl.server.life.lost_index_files`).
@@ -378,7 +378,7 @@ def _limbo_row(store: KeyValueStore, ledger: int, key: bytes) -> Operation:
 def key_on(metadata: LedgerMetadata, bookie: str) -> bytes | None:
     """Return the ledger's master key for a bookie that the metadata name, None for another bookie.
 
-    Empty where the metadata do not tell the password: whoever copies entries brings the key.
+    The key is empty when the metadata do not contain the password: the copies of entries bring the key.
     """
     if not any(bookie in segment.bookies for segment in metadata.segments):
         return None

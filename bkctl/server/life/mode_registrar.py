@@ -1,8 +1,9 @@
-"""Keeps what the cluster reads of this bookie's mode as it is: writable or read-only.
+"""Keeps the mode that the cluster reads of this bookie up to date: writable or read-only.
 
 A change is registered by a thread of its own, because the metadata store may take seconds to answer or to
-fail, and who finds a disk full or free again has other things to do than to wait for it. What could not be
-registered is tried again until it is: at once when the session is back, and every ``RETRY_S``.
+fail, and the thread that finds a disk full or free again has other things to do than to wait for it. A
+registration that fails is tried again until it succeeds: at once when the session is back, and every
+``RETRY_S``.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ RETRY_S = 2.0
 
 
 class ModeRegistrar:
-    """Registers what ``mode`` says, by calling ``register``, one call at a time.
+    """Registers the mode that ``mode`` returns, by calling ``register``, one call at a time.
 
-    ``on_failure`` is told when the thread ends for a reason that nobody foresaw.
+    ``on_failure`` is called when the thread ends by an unexpected error.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ModeRegistrar:
             self._register(mode)
             self._registered = mode
         self._thread.start()
-        # The mode may have changed meanwhile.
+        # The mode may have changed during the registration.
         self._wake.set()
 
     def stop(self) -> None:
@@ -70,7 +71,8 @@ class ModeRegistrar:
                 try:
                     self._register(mode)
                 except BkctlError as error:
-                    # How far it came is unknown. Clients that see the old mode are told by the answers.
+                    # It is unknown how far the call came. Clients that see the old mode learn the new one
+                    # from the bookie's answers.
                     self._registered = None
                     self._note_failure(str(error))
                     return False
@@ -88,7 +90,7 @@ class ModeRegistrar:
             missing = not self.register_now()
 
     def _note_failure(self, failure: str | None) -> None:
-        """One line for each way to fail, and one for the end of it."""
+        """Log one line for each new reason of failure, and one when the registration succeeds again."""
         if failure is None and self._failure is not None:
             _log.warning("the mode is registered now: %s", self._registered)
         elif failure is not None and failure != self._failure:

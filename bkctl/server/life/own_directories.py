@@ -89,7 +89,7 @@ def stamp(filesystem: WritableFileSystem, cookies: CookieStore, decision: Cookie
     """Write the decided cookies: directories first, each durable before the next, then the store.
 
     A stop at any point leaves a state from which the next start comes to the same end. Raises RefusedError
-    when another process has stored a cookie meanwhile, StorageError, and the store's errors.
+    when another process has stored a cookie since the decision, StorageError, and the store's errors.
     """
     content = encode_cookie(decision.cookie)
     for directory in decision.stamp_directories:

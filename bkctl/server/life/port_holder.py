@@ -13,13 +13,16 @@ _LISTEN = "0A"
 
 
 def port_holder(port: int) -> str | None:
-    """``name (pid N)``; None when the system does not tell (another user's process, another container)."""
+    """Return ``name (pid N)`` of the process that listens on a port.
+
+    None when the system does not show it (another user's process, another container).
+    """
     inodes = _listeners(port)
     if not inodes:
         return None
     wanted = {f"socket:[{inode}]" for inode in inodes}
     for pid in process_ids():
-        with suppress(OSError):  # another user's, or it has ended meanwhile
+        with suppress(OSError):  # another user's process, or one that has ended since it was listed
             if not wanted.isdisjoint(one.path for one in open_files(pid)):
                 return f"{process_name(pid)} (pid {pid})"
     return None

@@ -1,7 +1,7 @@
 """A scrape of a bookie: BookKeeper's names, types, labels and units where it has them.
 
 Numbers are read when a scrape asks, from the counters that the stages bump once per batch; a scrape costs the
-hot path nothing. What BookKeeper has no name for begins with ``bkctl_``.
+hot path nothing. Names that BookKeeper does not have begin with ``bkctl_``.
 
 Labels. ``thread`` and ``threadPool`` name Java's pools: here each pool has one queue, so its number is 0.
 ``ledgerDir`` and ``indexDir`` end in ``current``, as Java's do. What a storage over all ledger directories
@@ -12,7 +12,7 @@ Of batches. A run of adds, a chunk of reads and a group of the journal are measu
 number of entries in them; so counts and sums are those of the entries, and quantiles of sizes are those of
 the batches' averages. ``CHANNEL_WRITE`` counts writes to a connection, each of which carries many answers.
 
-What Java has and this bookie has not:
+Metrics that Java has and this bookie has not:
 
 ===================================== ================================================================
 name                                  why
@@ -25,10 +25,11 @@ jvm_threads_peak, _deadlocked, ...    Python does not know
 names of Sorted/InterleavedStorage    these storages have the caches of DbLedgerStorage, and its names
 ===================================== ================================================================
 
-Of ``jvm_*`` there is what dashboards ask for and has an equal here: ``jvm_memory_direct_bytes_used`` and
-``_max`` are the caches and the journals' queues and what ``--memory`` gives them,
-``jvm_memory_bytes_used`` the process's own memory besides (``heap``) and mapped code (``nonheap``),
-``jvm_gc_collection_seconds`` Python's cycle collector by generation, ``jvm_threads_current`` its threads.
+Of ``jvm_*`` there are the metrics that dashboards ask for and that have an equal here.
+``jvm_memory_direct_bytes_used`` and ``_max`` are the memory of the caches and the journals' queues, and the
+bound that ``--memory`` gives them. ``jvm_memory_bytes_used`` is the other memory of the process (``heap``)
+and mapped code (``nonheap``), ``jvm_gc_collection_seconds`` is Python's cycle collector by generation,
+``jvm_threads_current`` its threads.
 
 Source: ``BookKeeperServerStats``, ``BookieStats``, ``JournalStats``, ``DbLedgerStorageStats``,
 ``GarbageCollectorStats``, ``RequestStats``, ``PrometheusMetricsProvider``.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class PrometheusCollector:
     """Turns a service's counters into text; one for each service, because quantiles look back.
 
-    To be closed: it counts the collections of Python's garbage meanwhile.
+    It counts the collections of Python's garbage until :meth:`close` is called.
     """
 
     def __init__(self, service: ServedBookie, rollover_s: float, now_s: Callable[[], float]) -> None:

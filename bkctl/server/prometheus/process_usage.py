@@ -17,7 +17,8 @@ class ProcessUsage:
     """Sums since the process began.
 
     ``cpu_wait_s`` is the time in which a living thread could run and no processor was free, None where the
-    system does not tell. ``cores_usable`` is how many threads can run at once: 1 where Python has its lock.
+    system does not report it. ``cores_usable`` is how many threads can run at once: 1 where Python has its
+    lock.
     """
 
     cpu_s: float
@@ -38,7 +39,7 @@ class ProcessMemory:
 
 
 def process_memory() -> ProcessMemory | None:
-    """Look now; None where the system does not tell."""
+    """Return the memory in use now; None where the system does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as stream:
             virtual, resident, shared = map(int, stream.read().split()[:3])

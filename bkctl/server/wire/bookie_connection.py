@@ -311,7 +311,7 @@ class BookieConnection(asyncio.Protocol):
         self._port.processor.process(request, partial(self._respond_read, request, since_s), self)
 
     def _respond_read(self, request: Request, since_s: float, response: Response) -> None:
-        """From any thread."""
+        """Post the answer to a request of :meth:`_read`. From any thread."""
 
         def ended() -> None:
             self._ended(request, since_s, response)

@@ -167,14 +167,14 @@ class BookieServer:
         await self.loop.run_in_executor(None, self._stop_stages)
 
     async def _all_gone(self) -> None:
-        """Until the last answers are sent and every connection is closed."""
+        """Wait until the last answers are sent and every connection is closed."""
         for wait_s in itertools.repeat(_DRAIN_POLL_S):
             if not self._connections:
                 return
             await asyncio.sleep(wait_s)
 
     async def _drained(self) -> None:
-        """Until nothing is in progress; looked at now and then, because this happens once in a life."""
+        """Wait until nothing is in progress; polled, because this happens once in a bookie's life."""
         for wait_s in itertools.repeat(_DRAIN_POLL_S):
             if not self.adds.meter.length and not self.read_stage.meter.length:
                 return

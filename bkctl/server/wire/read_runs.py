@@ -25,7 +25,7 @@ CHUNK_BYTES_MAX = 1 << 20
 
 
 class ReadRunJob:
-    """One run on its way. ``start`` and ``resume`` on the loop's thread, the reading on the read stage."""
+    """The work on one run. ``start`` and ``resume`` run on the loop's thread, reads on the read stage."""
 
     __slots__ = ("_connection", "_port", "_position", "_run", "_since_s", "_wire")
 

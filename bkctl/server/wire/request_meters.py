@@ -60,7 +60,9 @@ def kind_of(request: Request) -> RequestKind:
 
 
 class RequestMeter:
-    """One kind. ``answered`` has the time from a request to its answer, ``failed`` counts other answers.
+    """The meter of one kind of request.
+
+    ``answered`` has the time from a request to its successful answer, ``failed`` counts other answers.
 
     ``done`` counts both, with or without statistics.
     """
