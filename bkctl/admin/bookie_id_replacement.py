@@ -73,8 +73,8 @@ def replace_bookie_id(
 ) -> Iterator[ReplacedId]:
     """Yield each ledger that names ``old``, after ``new`` was put in its places; streamed.
 
-    ``record`` is told what is about to be changed; without it nothing is. ``only`` are the sole places to be
-    changed. Raises the store's errors.
+    ``record`` gets the changes before they are made; without it none is made. ``only`` are the sole places to
+    be changed. Raises the store's errors.
     """
     found = (one for one in _naming(store, old) if only is None or one[0] in only)
     with asyncio.Runner() as runner:
@@ -87,7 +87,7 @@ def replace_bookie_id(
 
 
 def _naming(store: MetadataStore, old: str) -> Iterator[tuple[int, StoredLedger | CorruptionError]]:
-    """Yield the ledgers that name a bookie, and those of which nobody can tell."""
+    """Yield the ledgers that name a bookie, and those whose metadata cannot be read."""
     for ledger, stored in store.ledgers.read_ledgers(store.ledgers.ledgers()):
         if isinstance(stored, CorruptionError) or (
             stored is not None and any(old in segment.bookies for segment in stored.metadata.segments)
@@ -214,7 +214,7 @@ class UndoFile:
             json.dumps({"ledger": row.ledger, "segments": list(row.segments)}) + "\n" for row in rows
         )
         try:
-            # No link is followed: it may be root who writes, into a folder that others write to as well.
+            # No link is followed: root may be writing here, into a folder that others write to as well.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             with os.fdopen(os.open(self.path, flags, 0o600), "ab") as stream:
                 stream.write(lines.encode())

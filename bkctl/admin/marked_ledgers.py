@@ -1,4 +1,4 @@
-"""The ledgers that miss replicas: their marks, who is at work on them, and what their bookies really hold."""
+"""Ledgers that miss replicas: their marks, the workers on them, and what their bookies really hold."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MarkedLedger:
     """A marked ledger. ``back`` are the bookies of ``missing_on`` that are up again.
 
     ``verdict`` is None where the bookies were not asked, or could not be: then ``error`` says why.
-    ``cleared`` tells whether the mark was removed, or would be.
+    ``cleared``: the mark was removed, or would be.
     """
 
     ledger: int

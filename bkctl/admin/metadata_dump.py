@@ -85,9 +85,9 @@ def cluster_dump(store: MetadataStore, clock: Clock) -> Dump:
 def dump_nodes(store: MetadataStore) -> Iterator[DumpedNode]:
     """Yield every node from the root down, parents first, children in the order of their names.
 
-    Not one moment's picture: what changes meanwhile is there as it was when its turn came, and a node that
-    is deleted meanwhile is left out. Raises NoClusterError, and RefusedError when the cluster was formatted
-    while it was read.
+    The nodes are not a picture of one moment: a node that changes during the dump is yielded as it was when
+    it was read, and one that is deleted before that is left out. Raises NoClusterError, and RefusedError when
+    the cluster was formatted while it was read.
     """
     tree = _tree(store)
     require_node(tree, store.root)

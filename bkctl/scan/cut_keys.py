@@ -1,10 +1,11 @@
 """Master keys of a journal whose last bytes may be part of a hole behind them.
 
-Nothing in a journal proves a master key: its record has a length, a ledger, and the bytes. Where a range
-of zeros begins within these bytes, what is left of the key is taken for one, and no client would ever bring
-it: the ledger would take no add, no fence and no copy any more on this bookie. So a key that ends with zeros
-right in front of a range that cannot be read, or of the zeros at the end of the journal, counts as no key,
-and the next client's does. That is wrong of a whole key once in 256 times that such a range follows one.
+Nothing in a journal proves a master key: its record has a length, a ledger, and the bytes. When a range of
+zeros begins within these bytes, the rest of the key would be taken for a whole one that no client ever
+brings: the ledger would take no add, no fence and no copy any more on this bookie. So a key that ends with
+zeros right in front of a range that cannot be read, or of the zeros at the end of the journal, counts as
+none, and the next client's does. That is wrong of a whole key once in 256 times that such a range follows
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bkctl.scan.dialect import MarkedRecord
 
 ItemT = TypeVar("ItemT")
 
-#: Where the key begins in the body: behind ledger, entry id and length.
+#: Offset of the key in the body: behind ledger, entry id and length.
 _KEY_AT = 20
 
 

@@ -23,7 +23,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MissingEntries:
-    """Entries of one ledger that damage took, as far as ``evidence`` can tell.
+    """Entries of one ledger that damage took, as far as ``evidence`` shows.
 
     ``evidence``: ``index`` (the location index points into the damage), ``header`` (the record's own ids are
     readable), ``digest`` (it proves whose entry it is), ``gap`` (the entries before and after are there),

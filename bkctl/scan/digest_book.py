@@ -128,8 +128,8 @@ class _Either(Mapping[int, Digester]):
 class DigestBook:
     """Digests of ledgers. ``known`` comes from metadata and wins; ``forced`` is a type for all others.
 
-    With neither, :meth:`survey` learns from entries. ``enabled=False`` checks nothing, types that are known
-    without looking still tell where payloads begin.
+    With neither, :meth:`survey` learns from entries. ``enabled=False`` checks nothing; types that are known
+    without reading entries still show where payloads begin.
     """
 
     def __init__(

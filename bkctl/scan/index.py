@@ -355,7 +355,7 @@ def _idx_files(fs: FileSystem, current_dir: str, _: StoreOpener) -> DirectoryInd
     return IdxIndex(current_dir, IdxTree(fs, current_dir)) if has_idx_files(fs, current_dir) else None
 
 
-#: What opens the index of a kind in a ``current`` directory, None where it has none.
+#: Opens the index of a kind in a ``current`` directory; returns None when the directory has none.
 READERS: Mapping[StorageKind, Callable[[FileSystem, str, StoreOpener], DirectoryIndex | None]] = {
     DB: _databases,
     IDX: _idx_files,

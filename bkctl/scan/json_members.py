@@ -31,8 +31,8 @@ class Member(NamedTuple):
 def members(file: ReadableFile, what: str) -> Iterator[Member]:
     """Yield the members of the object that a file holds, in their order, a name that comes twice included.
 
-    Raises CorruptionError about ``what`` for text that is no JSON object, StorageError. What was yielded
-    before is as it stands in the file, but nothing is whole before the end.
+    Raises CorruptionError about ``what`` for text that is no JSON object, StorageError. Members that were
+    yielded before the error are as they stand in the file, but the object is whole only at the end.
     """
     text: _Text | None = None
     try:

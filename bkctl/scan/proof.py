@@ -227,7 +227,9 @@ class Prover:
         return digester.type is not DigestType.MAC or bool(digester.key)
 
     def digest_affordable(self, offset: int, size: int, ledger: int, *, guess: bool = False) -> bool:
-        """:meth:`digest_checks` as long as the budget lasts, then False. What checks costs nothing of it.
+        """Call :meth:`digest_checks` as long as the budget lasts, then return False.
+
+        A digest that checks costs nothing of the budget.
 
         A ``guess`` at a size has a budget of its own, so that guesses never cost a real record its proof.
         """

@@ -1,9 +1,9 @@
-"""An entry log as columns, window by window, and over damage: for who copies what is in it.
+"""An entry log as columns, window by window, and over damage: for code that copies the entries.
 
 As far as a log is a chain of entries it is followed by compiled code, and a window of it is columns. Where
 the chain breaks, or the disk refuses a sector, :class:`EntryLogScan` goes on, from the records that it would
-still hold back in front of that place. So what is read, doubted and called damage is the same as by that scan
-alone.
+still hold back in front of that place. So the same records are read, doubted and called damage as by that
+scan alone.
 
 ``scan.columns`` has columns for numpy, of clean logs only.
 """
@@ -73,7 +73,7 @@ class RecordWindow:
         return RecordWindow(self.buffer, self.base, *columns)
 
 
-#: What stands in a log.
+#: The items of a log.
 Part = RecordWindow | MarkedRecord | Damage | Tail
 
 
@@ -96,7 +96,7 @@ def _chain(scan: EntryLogScan) -> Generator[RecordWindow, None, int]:
         window = RecordWindow(buffer, position, *columns)
         sure = len(window) - HELD_RECORDS
         if sure > 0:
-            # What follows them begins the next window.
+            # The record behind them begins the next window.
             position += memoryview(window.starts).cast("q")[sure]
             window = window._slice(0, sure)
             scan.evidence.ledgers.update(set(memoryview(window.ledgers).cast("q")))

@@ -24,7 +24,7 @@ _ZEROS_AT_THE_END = 8
 _ALIGNMENTS = (512, 4096)
 _FILLER_OF_ITS_OWN = 4
 
-#: What turns a damaged size word back: every single bit, then every two of them.
+#: Masks that turn a damaged size word back: every single bit, then every two of them.
 _FLIPS = tuple(1 << bit for bit in range(32))
 _FLIPS += tuple(one | other for one, other in combinations(_FLIPS, 2))
 

@@ -22,10 +22,10 @@ _NO_SUCH_NOTES = (Kind.SHARED_DISK,)
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFate:
-    """One directory as the configuration names it, or (``directory`` None) what concerns all of them.
+    """One directory as the configuration names it, or (``directory`` None) all of them together.
 
     ``fate``: ``ok``, ``new`` (the first start makes it), ``not_writable``, or the kind of the doctor's
-    finding that weighs most. ``writable``: for the user who asks. ``storage`` is the class whose
+    finding that weighs most. ``writable``: for the user of this process. ``storage`` is the class whose
     index lies there, ``bookie`` the id in its cookie, ``held_by`` the process that uses it.
     """
 

@@ -46,7 +46,7 @@ class BookiePlaces:
 
     @property
     def locked(self) -> tuple[str, ...]:
-        """All directories that nobody else may use meanwhile."""
+        """All directories that no other process may use during the conversion."""
         return tuple(dict.fromkeys((*self.ledgers, *self.indexes, *self.journals)))
 
 
@@ -167,7 +167,7 @@ def _check_cookies(fs: FileSystem, places: BookiePlaces) -> None:
 
 
 def _check_cache(fs: FileSystem, places: BookiePlaces) -> None:
-    """Refuse a cache elsewhere that tells of logs by the ids that they have now."""
+    """Refuse a cache elsewhere, which names logs by the ids that they have now."""
     if places.cache_path is None:
         return
     for name in ("", *map(str, range(len(places.ledgers)))):

@@ -46,7 +46,7 @@ from bkctl.storage_kinds import DB, IDX, KINDS, StorageKind
 from bkctl.vfs.base import WritableFileSystem
 from bkctl.workers import Workers
 
-#: What ``--to`` takes for each kind of files.
+#: The value of ``--to`` for each kind of files.
 WORDS: Mapping[StorageKind, str] = {DB: "db", IDX: "interleaved"}
 
 _LOGS = "logs"

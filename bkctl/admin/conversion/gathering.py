@@ -74,10 +74,10 @@ class LocationRuns:
 
 
 class Gatherer:
-    """Fresh logs in ``folder``, for one ledger directory; ``new_id`` gives their ids, and
-    ``tell`` is told the new rows.
+    """Writes fresh logs in ``folder``, for one ledger directory.
 
-    ``logs`` and ``rows`` are complete after :meth:`finish`: the logs, and the rows of what was copied.
+    ``new_id`` gives the logs' ids, and ``tell`` gets the new rows. ``logs`` and ``rows`` are complete after
+    :meth:`finish`: the logs, and the rows of the records that were copied.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The room that a conversion needs on each disk, known before it writes anything.
 
-What is counted: the rows of the old index while they are sorted, the new index, and copies of entries that
-lie in another directory's log. The old index and all logs stay where they are, so nothing is given back
-meanwhile. Sizes of entries are not known without reading them: of a log the share of its rows that are copied
+It counts the rows of the old index while they are sorted, the new index, and copies of entries that lie in
+another directory's log. The old index and all logs stay where they are, so no room is given back during the
+conversion. Sizes of entries are not known without reading them: the share of a log's rows that are copied
 is taken for the share of its bytes.
 """
 
@@ -27,7 +27,7 @@ _PAGE_SLOTS = PAGE_BYTES // SLOT_BYTES
 #: A row of RocksDB's tables and of the files that they are merged from, and a row of a ledger.
 _DATABASE_ROW_BYTES = 2 * 32
 _LEDGER_ROW_BYTES = 256
-#: What RocksDB keeps of itself in the two databases of a directory: logs, options, manifests.
+#: RocksDB's own files in the two databases of a directory: logs, options, manifests.
 _DATABASES_BYTES = 128 << 10
 #: Rows are written, and written once more where there are many runs of them.
 _SORTED_TIMES = 2

@@ -1,8 +1,8 @@
 """The rows of the index that a bookie has: of its ledgers, and of its entries with the logs that they name.
 
 They are taken from the index and not from the logs: logs still hold ledgers that were deleted, and know
-nothing of limbo and explicit LACs. What does not decode, or names no log, is refused: what it stood for
-would be lost.
+nothing of limbo and explicit LACs. A row that does not decode, or names no log, is refused: its entry or
+ledger would be lost.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def carry_out(fs: WritableFileSystem, plans: Mapping[str, DirectoryPlan], *, bac
 
 
 def _take_cookie(fs: WritableFileSystem, directory: str) -> None:
-    """Remove a cookie of which a copy is on disk before. Where both are there, nothing or all was moved."""
+    """Remove a cookie after a copy of it is on disk. If both are there, no file or every file was moved."""
     cookie = join(directory, COOKIE_NAME)
     if fs.status(cookie) is not None:
         fs.replace(join(directory, CONVERSION_NAME, COOKIE_NAME), read_small(fs, cookie))

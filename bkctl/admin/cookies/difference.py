@@ -1,4 +1,4 @@
-"""Compare two cookies, field by field, and tell what a difference means. Pure."""
+"""Compare two cookies, field by field, and explain their differences. Pure."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _of_directories(wanted: Cookie, found: Cookie) -> Iterator[FieldDifference]:
         if expected == actual:
             continue
         if field == "index_dirs" and _is_implied(wanted) and _is_implied(found):
-            continue  # the ledger directories, of which the difference was told
+            continue  # the ledger directories, whose difference was reported
         yield FieldDifference(field, ",".join(expected), ",".join(actual), _cause_of_paths(expected, actual))
 
 

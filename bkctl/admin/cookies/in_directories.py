@@ -17,7 +17,7 @@ from bkctl.scan.directory import COOKIE_NAME, current, find_directories, first_b
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.vfs import FileSystem
 
-#: Enough to tell a dump, which begins with a brace, from a cookie.
+#: Enough bytes to distinguish a dump, which begins with a brace, from a cookie.
 _FRONT_BYTES = 4096
 
 

@@ -86,7 +86,10 @@ def _require_safe(metadata: MetadataStore, bookie: str, content: bytes | None) -
 
 
 def apply_to_store(metadata: MetadataStore, change: CookieChange) -> None:
-    """Do it. Raises RefusedError when somebody else changed the cookie meanwhile, and the store's errors."""
+    """Make a change in the metadata store.
+
+    Raises RefusedError when another process changed the cookie since it was read, and the store's errors.
+    """
     cookies, bookie = metadata.cookies, change.target
     try:
         if change.action is Action.DELETE:

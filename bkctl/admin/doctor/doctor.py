@@ -29,7 +29,7 @@ from bkctl.errors import ConnectionFailedError, CorruptionError, NotFoundError, 
 _BROKEN_OFF = (
     "make the file or directory readable (permissions, mounts, the disk itself), then run the check again"
 )
-#: What a container may use, or "max" (cgroups, version 2).
+#: File with the memory that a container may use, or "max" (cgroups, version 2).
 _CONTAINER_MEMORY = "/sys/fs/cgroup/memory.max"
 
 

@@ -40,7 +40,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """The facts that the metadata store tells of the bookie.
+    """The facts that the metadata store has about the bookie.
 
     ``error``: it could not be asked; then nothing else counts. ``bookie`` is the id by the configuration,
     ``stored`` the cookies under every id that it could have. ``mode`` is how it is registered: ``rw``,
@@ -81,7 +81,8 @@ class Examination:
     it sets.
     ``command_options`` are the options by which a next command finds the same configuration and cluster.
     ``users`` are the processes that use a directory, by its path, looked for once. ``unreadable`` collects
-    index directories that were found unreadable, ``damaged_logs`` paths of logs, so that each is told once.
+    index directories that were found unreadable, ``damaged_logs`` paths of logs, so that each is reported
+    once.
     ``placed`` has the ledgers that the metadata store places on the bookie, each with the entries of closed
     ones; None when they were not asked for.
     ``find`` looks for a ledger's metadata in the metadata store; None when there is none to ask.

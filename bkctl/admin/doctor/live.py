@@ -67,7 +67,7 @@ def _state(bookie: LiveBookie) -> Iterator[Finding]:
     elif not status.running:
         found = "the bookie does not serve: it is still starting, or has failed"
         yield Finding("state", Kind.NOT_SERVING, Severity.ERROR, found, "a bookie that serves", following)
-    for refusal in bookie.unanswered if status.running else ():  # before it serves there is nothing to tell
+    for refusal in bookie.unanswered if status.running else ():  # before it serves there is nothing to report
         found = f"it could not be asked everything: {refusal}"
         yield Finding("state", Kind.NOT_TOLD, Severity.WARNING, found, "answers to every question", following)
 

@@ -1,8 +1,8 @@
-"""A live bookie and what it was asked through its HTTP admin and the metadata store, for the doctor.
+"""A live bookie's answers through its HTTP admin, and those of the metadata store, for the doctor.
 
-What only our bookies tell (queues, flushes, held deletions) comes from ``/api/v1/bkctl/snapshot``; of a Java
-bookie the state, the room and the compactions can be asked. Answers are of one moment; counters count since
-the bookie started.
+Queues, flushes and held deletions, which only our bookies report, come from ``/api/v1/bkctl/snapshot``; a
+Java bookie can be asked for its state, its room and its compactions. Answers are of one moment; counters
+count since the bookie started.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def ask_bookie(
     clock: Clock,
     command_options: tuple[str, ...] = (),
 ) -> LiveBookie:
-    """Ask everything. ``find_cluster`` is given the bookie's id; None of a Java bookie, which tells none.
+    """Ask a bookie everything. ``find_cluster`` gets its id, or None for a Java bookie, which reports none.
 
     Raises ConnectionFailedError, UsageError.
     """

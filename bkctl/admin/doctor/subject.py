@@ -108,7 +108,7 @@ def configured_subject(filesystem: FileSystem, settings: DirectorySettings) -> S
 def found_subjects(
     filesystem: FileSystem, paths: Sequence[str], vanished: list[str] | None = None
 ) -> list[Subject]:
-    """Find the bookies that paths stand for. A folder that is removed meanwhile is noted in ``vanished``.
+    """Find the bookies that paths stand for. A folder removed during the search is noted in ``vanished``.
 
     Raises NotFoundError, and UsageError when there is none.
     """

@@ -389,7 +389,7 @@ def _append(log: LogWriter, batch: EntryBatch, kept: list[int], written: hashlib
     sizes = list(map(len, bodies))
     places = log.fitting(sizes, OFFSET_MAX)
     if len(places) <= len(sizes):
-        # What is kept is a part of a log that was small enough.
+        # The kept records are a part of a log that was small enough.
         raise CorruptionError("salvaged log", expected="less than 2 GiB", found=f"{sum(sizes)} bytes more")
     log.write([body[:_KEY_BYTES] for body in bodies], bodies, sizes, places)
     for body in bodies:

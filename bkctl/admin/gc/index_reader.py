@@ -27,8 +27,8 @@ class IndexReader:
     """The ledger rows of a space in memory, its locations on demand. A context manager.
 
     ``ledgers`` are the ids that have a row; ``damage`` are rows that do not decode, ``doubtful`` the ledgers
-    that these are about, as far as that can be told. ``needs_integrity_check`` is Java's mark of an index
-    that is being filled again.
+    of such rows, as far as they are known. ``needs_integrity_check`` is Java's mark of an index that is being
+    filled again.
     """
 
     def __init__(self, filesystem: FileSystem, space: IndexSpace) -> None:

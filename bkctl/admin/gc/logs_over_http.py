@@ -1,7 +1,7 @@
-"""Ask a running bookie by its HTTP admin what is alive in its entry logs.
+"""Ask a running bookie by its HTTP admin for the live data in its entry logs.
 
-One of ours tells each log. A Java bookie tells how its compactions stand (``gc_details``, the suspensions)
-and the names of its logs (``list_disk_file``), no more.
+Our bookies report each log. A Java bookie reports the state of its compactions (``gc_details``, the
+suspensions) and the names of its logs (``list_disk_file``), no more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Garbage collection of a running bookie, through its HTTP admin; works on Java bookies too.
 
-Java answers flags as the words ``"true"`` and ``"false"``. What is known of a pass comes from ``gc_details``
-on a Java bookie, and from ``/api/v1/bkctl/gc`` on ours.
+Java answers flags as the words ``"true"`` and ``"false"``. The facts of a pass come from ``gc_details`` on a
+Java bookie, and from ``/api/v1/bkctl/gc`` on ours.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class LogOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryGc:
-    """One ledger directory after a pass. From ``deleted_ledgers`` on None where Java does not tell.
+    """One ledger directory after a pass. Fields from ``deleted_ledgers`` on are None if Java has no value.
 
     ``compaction`` is ``minor``, ``major``, or None without one; ``reason`` says why there was one or none.
-    ``stopped_by`` is what kept ledgers from being deleted, or the pass from its end.
+    ``stopped_by`` is the reason why ledgers were not deleted, or why the pass did not come to its end.
     """
 
     directory: str | None

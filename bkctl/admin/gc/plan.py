@@ -105,7 +105,7 @@ class Candidates:
     def steps(self, threshold: float | None, free_bytes: int, *, scarce: bool) -> list[Step]:
         """Order the work: garbage, the largest first, then compactions; a threshold of None compacts nothing.
 
-        Whether a copy fits is told from the room that the steps before it leave.
+        A copy fits when the steps before it leave enough room for it.
         """
         steps = []
         for log in sorted(self.garbage, key=lambda each: (-each.size_bytes, each.log_id)):

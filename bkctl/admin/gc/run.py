@@ -46,9 +46,12 @@ _SIZE_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """``threshold`` None compacts nothing. ``delete_ledgers`` also deletes what the cluster does not have any
-    more; ``confirmed`` lets it be surprisingly many. Where the disk has no room for the copy of a log,
-    ``scratch``, a directory on another disk, takes it until the log is gone."""
+    """Options of a run.
+
+    ``threshold`` None compacts nothing. ``delete_ledgers`` also deletes ledgers that the cluster does not
+    have any more; ``confirmed`` lets them be surprisingly many. When the disk has no room for the copy of a
+    log, ``scratch``, a directory on another disk, takes the copy until the log is gone.
+    """
 
     threshold: float | None = None
     delete_ledgers: bool = False

@@ -87,7 +87,7 @@ class Survey:
 
     @property
     def index_is_lost(self) -> bool:
-        """Whether the ledger index has no row at all, and nobody can tell that there need be none."""
+        """Whether the ledger index has no row at all, and nothing shows that there need be none."""
         return not (self.index.ledgers or self.index.doubtful or self.known.tells_all)
 
     @property

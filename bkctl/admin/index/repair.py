@@ -88,7 +88,7 @@ def collapsed(eight: LedgerData, sixteen: LedgerData) -> LedgerData:
 
 
 def plan_repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
-    """Plan what :func:`repair` would do, from a read-only open. ``known`` tells which ledgers exist.
+    """Plan what :func:`repair` would do, from a read-only open. ``known`` has the ledgers that exist.
 
     Of ``.idx`` files the keys alone are looked at; a directory with neither has nothing to repair.
     Raises CorruptionError and StorageError when the database cannot be read, RefusedError when ``known``

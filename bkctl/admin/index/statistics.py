@@ -22,7 +22,7 @@ from bkctl.scan.index import LEDGERS, LOCATIONS, METADATA_CACHE, IndexDamage, op
 from bkctl.vfs import FileSystem
 
 DATABASES = (LOCATIONS, LEDGERS, METADATA_CACHE)
-#: What a location takes in the index before compression: key and value.
+#: Bytes of a location in the index before compression: key and value.
 ROW_BYTES = KEY_BYTES + VALUE_BYTES
 
 
@@ -87,9 +87,9 @@ def databases_of(fs: FileSystem, dirs: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def ledger_statistics(fs: FileSystem, dirs: Sequence[str]) -> Iterator[LedgerRowsRow | IndexDamage]:
-    """Count what the location indexes hold of each ledger, in order, by one pass over all locations.
+    """Count the rows of each ledger in the location indexes, in order, by one pass over all locations.
 
-    The logs beside an index tell how many bytes of data that is.
+    The bytes of the ledgers' data are taken from the logs beside an index.
 
     Works on databases and on ``.idx`` files. Raises CorruptionError and StorageError when an index cannot be
     read any further.
@@ -108,9 +108,9 @@ def ledger_statistics(fs: FileSystem, dirs: Sequence[str]) -> Iterator[LedgerRow
 
 
 def _data_bytes(fs: FileSystem, directory: str) -> dict[int, int] | None:
-    """Add up what the entry logs of a directory hold of each ledger; None when there is no log.
+    """Add up the bytes of each ledger in the entry logs of a directory; None when there is no log.
 
-    The maps of rolled logs tell; a log without one is read. Raises StorageError.
+    They are taken from the maps of rolled logs; a log without a map is read. Raises StorageError.
     """
     logs = [log for log in inspect_directory(fs, directory).logs if not log.compaction]
     if not logs:

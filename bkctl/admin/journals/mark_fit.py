@@ -41,7 +41,7 @@ def misfit(fs: FileSystem, journals: Sequence[JournalFile], mark: LastMark) -> s
 def end_before(fs: FileSystem, journal: JournalFile, mark: LastMark) -> int | None:
     """Return where a journal's records end, if that is in front of the mark that names the journal.
 
-    None also when the file has gone meanwhile. Raises StorageError.
+    None also when the file was removed since it was listed. Raises StorageError.
     """
     end = _end_of_data(fs, journal, mark)
     return None if end is None or mark.offset <= end + _STOP_WORD_BYTES else end

@@ -148,7 +148,7 @@ def plan_salvage(
         for damage in verdict.damage:
             if not _is_behind(mark, journal, damage) or damage.readable:
                 continue
-            # Bytes of a tail that a power cut explains may have been damaged all the same: nothing tells.
+            # Bytes of a tail that a power cut explains may have been damaged all the same, without a trace.
             is_certain = is_certain and damage.reason == "digest"
             for gap in damage.missing:
                 if gap.first_entry is not None and gap.last_entry is not None:

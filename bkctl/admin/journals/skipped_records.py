@@ -18,7 +18,7 @@ from bkctl.scan.journal import JournalScan, unsynced_from
 from bkctl.scan.records import Item
 from bkctl.vfs import FileSystem
 
-#: Where the blob of a special record begins, behind its ids and its length.
+#: Offset of a special record's blob, behind its ids and its length.
 _BLOB_AT = 20
 #: Behind every journal.
 END = LastMark(2**63 - 1, 2**63 - 1)

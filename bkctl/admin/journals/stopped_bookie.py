@@ -1,7 +1,7 @@
 """The directories of one stopped bookie, each kind in the order of the configuration.
 
-Nothing is guessed: where a directory is missing, or where its place in the configuration cannot be told, a
-change of the last mark or of a journal is refused.
+Nothing is guessed: when a directory is missing, or its place in the configuration is not certain, a change of
+the last mark or of a journal is refused.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Source(enum.Enum):
 
 
 class Cluster(Protocol):
-    """The ledgers of the cluster, as somebody tells of them. Raises BkctlError when it cannot tell."""
+    """A source of the cluster's ledgers. Methods raise BkctlError when the source cannot be read."""
 
     @property
     def instance_id(self) -> str | None:
@@ -61,15 +61,15 @@ class Cluster(Protocol):
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is anybody who says anything."""
+        """Whether there is a source at all."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it tells how things are now, so that nothing depends on what the index has."""
+        """Whether the source is the present state, so that nothing depends on what the index has."""
 
     @property
     def time_ms(self) -> int | None:
-        """The time at which things were as it tells; None when that is not known."""
+        """The time whose state the source has; None when that is not known."""
 
     def unproved(self, instance_id: str | None) -> str | None:
         """Return why its silence about a ledger proves nothing to a bookie of this instance, None if it does.
@@ -91,7 +91,7 @@ class Cluster(Protocol):
 
 
 class NoCluster:
-    """Nobody was asked."""
+    """No source was given."""
 
     instance_id: str | None = None
     is_asked = False
@@ -115,7 +115,7 @@ class NoCluster:
 
 
 class DumpedCluster:
-    """A dump tells of the moment it was made. ``trusted`` is the operator's word that it is complete."""
+    """A dump, with the state of the moment it was made. ``trusted``: the operator says it is complete."""
 
     is_asked = True
     is_live = False
@@ -243,7 +243,7 @@ class KnownLedgers:
 
     @property
     def tells_all(self) -> bool:
-        """Whether the metadata tell of every ledger, so that nothing depends on what the index has."""
+        """Whether the metadata have every ledger, so that nothing depends on what the index has."""
         return self.cluster.is_live and self.unproved is None and self.rolled_back is None
 
     @property
@@ -347,8 +347,8 @@ def known_in(filesystem: FileSystem, cluster: Cluster, directories: Sequence[str
 def cookie_in(filesystem: FileSystem, directories: Sequence[str]) -> Cookie | None:
     """Find the first cookie in some directories that can be read, None when there is none.
 
-    Raises CorruptionError, StorageError when there are cookies and none of them can be read: which cluster
-    tells what is gone here would be anybody's guess.
+    Raises CorruptionError, StorageError when there are cookies and none of them can be read: it would be a
+    guess which cluster's metadata count here.
     """
     unread: BkctlError | None = None
     for directory in directories:

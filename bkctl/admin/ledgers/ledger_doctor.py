@@ -8,7 +8,7 @@ verdict                   meaning
 ``under_replicated``      closed or being written, and a bookie that holds some of its entries is gone
 ``unreadable``            closed, and entries cannot be read from any replica
 ``recoverable``           not closed, nothing moved, and a recovery would come to an end now
-``needs_bookies``         not closed, and too few bookies tell what they have for a recovery
+``needs_bookies``         not closed, and too few bookies report their entries for a recovery
 ``damaged_metadata``      its metadata has no meaning
 ========================= ================================================================================
 """
@@ -272,7 +272,7 @@ async def _unreadable(reader: ReadOnlyLedgerHandle, metadata: LedgerMetadata) ->
 
 
 async def _tried(reader: ReadOnlyLedgerHandle, entries: tuple[int, ...]) -> list[str]:
-    """Try to read some entries and tell what is to be said of those that cannot be read."""
+    """Try to read some entries; return a line for each one that cannot be read."""
 
     async def read(entry: int) -> str | None:
         try:

@@ -1,8 +1,8 @@
-"""Recovering ledgers, and the facts of it: what replicas hold, what was written again, why it ends there.
+"""Recovering ledgers, with the facts: what replicas hold, what was written again, why a ledger ends there.
 
-A run and a dry run give the same facts. A dry run fences nothing and writes nothing, so what it says holds
-only if the writer does not go on; whether a bookie has fenced the ledger it cannot tell, because bookies tell
-that to nobody but a writer.
+A run and a dry run give the same facts. A dry run fences nothing and writes nothing, so its facts hold only
+if the writer does not go on. It cannot report whether a bookie has fenced the ledger, because bookies answer
+that only to a writer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bkctl.types import LedgerState
 
 _NOT_WAITED_FOR = "not waited for: the other answers were enough"
 
-#: Ledgers recovered at once unless told otherwise.
+#: Ledgers recovered at once by default.
 AT_ONCE = 8
 
 

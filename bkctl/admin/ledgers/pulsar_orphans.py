@@ -10,8 +10,8 @@ Otherwise it is ``unknown``, and never an orphan:
 * it is of a kind that is always named here. The ledger of a compacted topic may be named in a cursor's ledger
   only, and other kinds (snapshots of delayed messages, functions' state) elsewhere.
 
-The ledgers are listed before the names are read, so that a ledger that is made meanwhile is not listed, or
-named. Those that remain are looked for once more.
+The ledgers are listed before the names are read, so that a ledger that is made in between is either not
+listed, or named. Those that remain are looked for once more.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from bkctl.replication.rate import ByteRate
 from bkctl.replication.repair_outcome import LedgerOutcome
 from bkctl.replication.steps import ClientSteps
 
-#: Ledgers that are repaired at once unless told otherwise.
+#: Ledgers that are repaired at once by default.
 AT_ONCE = 4
 
 

@@ -1,4 +1,4 @@
-"""Bytes that a ledger takes on bookies, as far as its metadata tell."""
+"""Bytes that a ledger takes on bookies, as far as its metadata show."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The files of directories as one can compare them later: names, lengths, and digests of small files.
 
-Whoever works on a bookie's directory leaves a trace in it: a bookie that starts begins a journal, and an open
-database a new MANIFEST. So the names and lengths tell, and for small files, which may change without either,
-the digest. Times of change do not count: a copy of a directory is as good as the directory.
+Every work on a bookie's directory leaves a trace in it: a bookie that starts begins a journal, and a database
+that is opened a new MANIFEST. So a change shows in names and lengths, and for small files, which may change
+without either, in the digest. Times of change do not count: a copy of a directory is as good as the original.
 
 ``.idx`` files stand two folders deep, and there may be millions: of each folder with such files there is
 their number, and a digest of their names, lengths and headers.
@@ -25,7 +25,7 @@ from bkctl.vfs.base import FileSystem
 #: A file of more bytes has no digest.
 _DIGEST_BYTES_MAX = 64 << 10
 _DIGEST_CHARACTERS = 16
-#: Records are only added, so that the length tells; there may be very many such files.
+#: Files to which records are only added, so that the length shows a change; there may be very many of them.
 _BY_LENGTH = (".log", ".txn", ".idx", ".sst")
 
 

@@ -105,7 +105,7 @@ def put_back_start(fs: WritableFileSystem, path: str, kept: str) -> None:
 def put_back_database(fs: WritableFileSystem, path: str, kept: str) -> None:
     """Give a database exactly the files that were kept.
 
-    In between it is no database: nobody may open it meanwhile. Raises StorageError.
+    The files are no database until the call returns: nobody may open them before. Raises StorageError.
     """
     fs.make_directories(path)
     wanted = set(fs.names(kept))

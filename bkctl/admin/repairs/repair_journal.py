@@ -34,7 +34,8 @@ databases as second names, everything else as copies. ``repair forget`` removes 
 A verb that builds beside what is there, and goes on after a kill instead of being taken back, notes what it
 has exchanged when all is done (:func:`note_exchange`).
 
-What is not of a stopped bookie's files (metadata, entries written over the network) has no place here.
+Changes to anything but a stopped bookie's files (metadata, entries written over the network) have no place
+here.
 """
 
 from __future__ import annotations

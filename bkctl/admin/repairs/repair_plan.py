@@ -96,7 +96,7 @@ _LISTS_LOSSES = frozenset(
     }
 )
 
-#: What is missing here, and is copied from other replicas while the bookie runs.
+#: Findings that end when entries are copied from other replicas while the bookie runs.
 _ENDED_BY_REPLICAS = frozenset({"limbo", "missing_entries", "salvaged_location"})
 
 Row = Mapping[str, Any]
@@ -165,7 +165,7 @@ class Plan:
     working_directory: str | None = None
 
 
-#: What a command needs the bookie to be, and what it does, by its words.
+#: Returns the state of the bookie that a command needs, and a text on what it changes, by its words.
 Describe = Callable[[Sequence[str]], tuple[Needs, str]]
 
 

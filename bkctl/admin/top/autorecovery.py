@@ -1,4 +1,4 @@
-"""The work of autorecovery as the metadata store tells it: marks, the auditor, who copies, and how fast."""
+"""The work of autorecovery in the metadata store: marks, the auditor, the workers that copy, and how fast."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class AutorecoveryWatch:
 
 
 def _begun_by(recorded: Underreplication) -> str | None:
-    """Return who has begun a maintenance that is on."""
+    """Return the name of the operator who has begun a maintenance that is on."""
     try:
         found = recorded.maintenance()
     except CorruptionError:

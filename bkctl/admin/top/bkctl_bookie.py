@@ -237,7 +237,7 @@ def _gc(look: Interval) -> GcState:
 def _busiest_ledgers(look: Interval) -> tuple[LedgerRate, ...]:
     """Compute the rates of the ledgers that the bookie counts, the busiest first.
 
-    One that was counted before, and was not among those that it told of then, is left out once.
+    A ledger that was counted before the first sample, and not reported in it, is left out once.
     """
     if look.before is None or look.seconds <= 0:
         return ()

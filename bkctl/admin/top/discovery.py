@@ -60,7 +60,7 @@ def cluster_targets(store: MetadataStore, metrics_port: int | None) -> list[Targ
 
 
 def registered_targets(store: MetadataStore, metrics_port: int | None) -> list[Target]:
-    """List the registered bookies, ascending by id, and where each tells how it is.
+    """List the registered bookies, ascending by id, and the addresses to ask each one for its metrics.
 
     First what it registered as its HTTP server; then ``metrics_port`` of the host that clients connect to,
     for Java bookies whose metrics have a port of their own or that registered none. A registration that does

@@ -1,4 +1,4 @@
-"""A Java bookie's sample, from two scrapes of its ``/metrics``; with DbLedgerStorage it tells most.
+"""A Java bookie's sample, from two scrapes of its ``/metrics``; with DbLedgerStorage they have most.
 
 Sorted- and InterleavedLedgerStorage tell nothing of caches, of the size of a memtable and of flushes, but for
 the adds that waited for it (``SkipListStats``), and have one collector for all ledger directories.
@@ -108,7 +108,7 @@ def _mode(now: Scrape) -> Mode:
 
 
 def _cores(url: str) -> float | None:
-    """Count the processors of a Java bookie, which does not tell them: known when it runs on this machine."""
+    """Count the processors of a Java bookie that runs on this machine; it does not report them itself."""
     here = is_loopback(urlsplit(url).hostname or "")
     return float(os.cpu_count() or 1) if here else None
 

@@ -151,7 +151,7 @@ class LiveBookies:
     def _ask_the_store(self, discover: Discover) -> Sequence[Target]:
         """Ask the metadata store for the bookies; this runs in a thread.
 
-        A store that does not tell of autorecovery may still tell of bookies.
+        A store whose nodes of autorecovery cannot be read may still have those of bookies.
         """
         if self._look_at_autorecovery is not None:
             try:

@@ -19,7 +19,7 @@ from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageEr
 
 #: A sample of a thousand bookies has some megabytes.
 LINE_BYTES_MAX = 32 << 20
-#: What ends a line that was cut short, so that it is never taken for a whole one.
+#: The end of a line that was cut short, so that it is never taken for a whole one.
 _CUT_SHORT = b" # cut short\n"
 
 

@@ -1,7 +1,7 @@
 """One look at a bookie or a cluster, as ``bkctl top`` shows, prints and records it.
 
-Every value is what happened between two questions to the bookie (a rate, a quantile of that time), or how it
-was at the second one. None: the bookie does not tell. Rates are per second, MB are 10**6 bytes.
+Every value is about the time between two questions to the bookie (a rate, a quantile of that time), or about
+the moment of the second one. None: the bookie does not report it. Rates are per second, MB are 10**6 bytes.
 
 A Java bookie's quantiles are of its last minute (``prometheusStatsLatencyRolloverSeconds``), those of a bkctl
 bookie of the time between the two questions, and None when nothing happened in it.
@@ -95,7 +95,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCacheHalf:
-    """One of the two write caches of a ledger directory. A Java bookie tells the sum of both, as one half."""
+    """One of the two write caches of a ledger directory. A Java bookie reports both together, as one half."""
 
     dir: str
     bytes: int
@@ -133,7 +133,7 @@ class ReadCacheState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalState:
-    """A journal. ``dir`` is its number where the bookie does not tell the directory (Java).
+    """A journal. ``dir`` is its number where the bookie does not report the directory (Java).
 
     ``group_entries`` and ``group_bytes`` are means of one fsync.
     """
@@ -208,7 +208,7 @@ class GcState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """The disk of a ledger directory. A Java bookie tells the fraction only."""
+    """The disk of a ledger directory. A Java bookie reports the fraction only."""
 
     dir: str
     used_fraction: float
@@ -280,7 +280,7 @@ class BookieSample:
     gc: tuple[GcState, ...] = ()
     disks: tuple[Disk, ...] = ()
     busiest_ledgers: tuple[LedgerRate, ...] = ()
-    """The ledgers that get the most entries, the busiest first, at most 32; a Java bookie tells none."""
+    """The ledgers that get the most entries, the busiest first, at most 32; a Java bookie reports none."""
     cpu_cores_used: float | None = None
     cpu_cores_waited: float | None = None
     """Threads that could run and had no processor, on average: other programs have them."""
@@ -288,7 +288,7 @@ class BookieSample:
     """Cores that the process could use: 1 where one lock lets one thread run at a time."""
     rss_bytes: int | None = None
     replicated_mb_per_s: float | None = None
-    """What the replication worker beside the bookie copies; None where none runs, or it is not told."""
+    """The copies of the replication worker beside the bookie; None where none runs, or none is reported."""
     bottleneck: Bottleneck = field(
         default_factory=lambda: Bottleneck(stage=Stage.UNKNOWN, why="no answer yet")
     )
@@ -312,8 +312,8 @@ class AutorecoveryState:
     """The autorecovery of the cluster, Java's and ours.
 
     ``ledgers`` are marked as missing replicas, and ``more_ledgers`` says that there are more than were
-    counted; then no rate is known. ``ledgers_done_per_s`` are the marks that went. ``maintenance`` is who has
-    begun one that was not ended.
+    counted; then no rate is known. ``ledgers_done_per_s`` are the marks that went. ``maintenance`` names the
+    operator whose maintenance has not ended.
     """
 
     enabled: bool
@@ -338,5 +338,5 @@ class ClusterSample:
     bookies: tuple[BookieSample, ...]
     discovery_error: str | None = None
     notice: str | None = None
-    """What else whoever watches should know: that the recording has ended, and why."""
+    """A notice for the person who watches: that the recording has ended, and why."""
     autorecovery: AutorecoveryState | None = None

@@ -26,7 +26,7 @@ class SampleSource(Protocol):
         """List the entry logs of a ledger directory, ascending by id.
 
         ``bookie`` and ``ledger_dir`` are as in the last sample. Raises BkctlError when the bookie does not
-        answer or does not tell (Java bookies and recordings do not).
+        answer or does not report its logs (Java bookies and recordings do not).
         """
 
     async def close(self) -> None:

@@ -34,8 +34,8 @@ class LossTracker:
     """Fed with a file's items in file order; ``verdict`` at the end.
 
     ``located_in`` gives, for each of some ranges, the entries whose records the index places in it. It is
-    asked once, at the end, and only when there is damage. ``is_located`` tells whether the index places an
-    entry at an offset: the ids of a record whose digest fails are believed where it does.
+    asked once, at the end, and only when there is damage. ``is_located`` returns whether the index places an
+    entry at an offset: the ids of a record whose digest fails are believed when it does.
     """
 
     def __init__(

@@ -117,7 +117,7 @@ class _Reader:
         return usable
 
     def config(self, values: GivenValues, memory_bytes: int | None) -> BookieConfig | None:
-        """Make the settings, if they can be made, and tell what the keys contradict."""
+        """Make the settings, if they can be made, and report keys that contradict each other."""
         notices = values.notices()
         try:
             config = build(values, memory_bytes, loopback_only=False, notices=notices)

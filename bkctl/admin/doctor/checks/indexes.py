@@ -40,7 +40,7 @@ _BY_DIRECTORY = frozenset(
         Kind.MISSING_ENTRIES, Kind.DAMAGED_MASTER_KEY, Kind.OTHER_MASTER_KEY,
     }
 )  # fmt: skip
-#: What is here of a ledger matters only where the metadata place the ledger on the bookie.
+#: Findings that matter only when the metadata place their ledger on the bookie.
 _OF_REPLICAS = frozenset({Kind.LIMBO, Kind.SALVAGED_LOCATION})
 #: Natural, and of no use without the rest of ``index check``.
 _UNTOLD = frozenset({Kind.LEDGER_WITHOUT_ENTRIES, Kind.BOOKIE_UNKNOWN})
@@ -126,7 +126,7 @@ def _opened(path: str) -> tuple[str | None, bool]:
 
 
 def check_index(exam: Examination) -> Iterator[Finding]:
-    """Run ``index check``, with findings that have one cause told as one."""
+    """Run ``index check``; findings that have one cause are reported as one."""
     found = [
         place.found
         for place in exam.subject.places

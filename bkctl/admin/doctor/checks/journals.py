@@ -25,7 +25,7 @@ from bkctl.scan.damage import Verdict
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.files.verdicts import FileVerdict
 
-#: Damages of one file that are told one by one.
+#: Damages of one file that are reported one by one.
 DAMAGES_TOLD = 20
 _MARK_KNOW = (
     "it writes the mark that counts already into every ledger directory, as the next clean stop of the "

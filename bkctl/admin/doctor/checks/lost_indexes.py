@@ -22,7 +22,7 @@ def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) 
     """
     journals = journal_places(exam)
     if not journals:
-        return  # whether they have what the logs hold cannot be told
+        return  # without journals it cannot be decided whether they have the entries of the logs
     kind = _kind(exam)
     pairs = [pair for pair in _pairs(exam, kind) if pair[1].path not in exam.unreadable]
     if not pairs:

@@ -379,7 +379,7 @@ def _known(filesystem: FileSystem, space: IndexSpace, options: CheckOptions) -> 
     try:
         return known_in(filesystem, options.cluster, (*space.log_dirs, *space.index_dirs))
     except CorruptionError:
-        # Whose directory it is cannot be told then, and nothing is taken for gone here anyway.
+        # It is unknown then whose directory this is, and no ledger is taken for gone here anyway.
         return KnownLedgers.of(options.cluster, None, space.bookie)
 
 

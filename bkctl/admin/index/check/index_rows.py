@@ -72,7 +72,7 @@ class IndexRows:
         finding = damage_finding(damage, directory)
         if damage.offset is not None:
             if finding.kind is not Kind.UNDECODABLE_ROW or finding.ledger is None:
-                return  # a header or a name: told with the ledgers
+                return  # a header or a name: reported with the ledgers
             self._known.hidden.add(finding.ledger)
         self._findings.append(finding)
         if finding.ledger is not None and finding.entry is not None and damage.offset is None:

@@ -87,7 +87,7 @@ def rows_of(item: LogEntries) -> Rows:
 def _contradicted(item: LogEntries) -> Iterator[Finding]:
     """Report entries whose bytes do not match their digest.
 
-    An entry with another ledger's id is told as damage.
+    An entry with another ledger's id is reported as damage.
     """
     batch, check = item.entries.batch, item.entries.check
     for index in sorted(check.failing - check.strangers.keys()):

@@ -1,7 +1,7 @@
 """Find ledger rows whose master key is not that of the ledger's password in the metadata.
 
-A bookie compares the key of every add and every fence with its row's. Where some bytes of the row's key were
-changed, by a bit that flipped in a journal, where nothing proves a key, no client brings it any more: the
+A bookie compares the key of every add and every fence with its row's. When some bytes of the row's key were
+changed (by a bit that flipped in a journal, which proves no key), no client brings that key any more: the
 ledger can be read, and nothing can be added, copied or fenced. A key that has next to nothing in common with
 the metadata's is another password's: a ledger was deleted, and its id used again.
 """

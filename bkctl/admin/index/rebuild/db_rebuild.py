@@ -137,7 +137,7 @@ class DbRebuild:
 
     def _plan(self, old: OldRows, found: LogSet | None) -> LedgerPlan:
         located = old_ledgers(self._directory.index_dir)
-        # Where its locations cannot be read, only a kept journal may still tell of a ledger without a row.
+        # If the old locations cannot be read, only a kept journal may still name a ledger without a row.
         incomplete = old.problem is not None or located.problem is not None
         facts = JournalFacts()
         if incomplete or old.damaged:

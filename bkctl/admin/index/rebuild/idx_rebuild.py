@@ -162,7 +162,7 @@ class IdxRebuild:
         return old
 
     def _headers(self, old: _OldTree, found: LogSet) -> tuple[dict[int, FileInfoHeader], list[Difference]]:
-        """Make the header of every new file, and tell how ledgers differ from before."""
+        """Make the header of every new file, and report how ledgers differ from before."""
         rows = OldRows(problem=None if old.homes else "there is no .idx file")
         for ledger, header in old.headers.items():
             if header is None:

@@ -1,12 +1,11 @@
-"""Gather what is known of each ledger of the new index: from its old row, else from everything else.
+"""Gather the facts of each ledger of the new index: from its old row, else from everything else.
 
-Where an old row is readable it is kept as it is. Where it is not, the master key comes from the journals or
-from the password in the ledgers' metadata, which also mends one of which some bytes were changed, the
-explicit LAC from the journals. What nobody knows is decided
-the safe way: the ledger is fenced unless metadata that are newer than everything here say OPEN and no journal
-fences it, and it is put into limbo, because it may have been. A fence too many stops a writer, one too few
-loses acknowledged entries; a limbo too many sends a reader to other bookies, one too few tells it that an
-entry never was.
+A row that is readable is kept as it is. Otherwise the master key comes from the journals or from the password
+in the ledgers' metadata, which also mends a key of which some bytes were changed, and the explicit LAC comes
+from the journals. Unknown facts are decided the safe way: the ledger is fenced unless metadata that are newer
+than everything here say OPEN and no journal fences it, and it is put into limbo, because it may have been. A
+fence too many stops a writer, one too few loses acknowledged entries; a limbo too many sends a client to
+other bookies, one too few answers that an entry was never written.
 """
 
 from __future__ import annotations

@@ -47,8 +47,11 @@ _MISSING_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """One log to read. ``digesters`` are known from ledger metadata, ``told`` from other logs; ``mode`` is
-    ``auto`` or ``off``; ``again`` reads the log although it was read before."""
+    """One log to read.
+
+    ``digesters`` are known from ledger metadata, ``told`` from other logs; ``mode`` is ``auto`` or ``off``;
+    ``again`` reads the log although it was read before.
+    """
 
     log: LogFile
     work_directory: str
@@ -67,7 +70,7 @@ class LogTask:
 def scan_log(task: LogTask, advance: Advance) -> LogManifest:
     """Get the manifest of a log: of an earlier run when it still holds, else of runs that are written now.
 
-    Raises StorageError, and RefusedError when the log changes meanwhile.
+    Raises StorageError, and RefusedError when the log changes while it is read.
     """
     work = WorkDirectory(task.work_directory)
     identity = identity_of(task.log.path)

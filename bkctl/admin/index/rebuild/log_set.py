@@ -22,9 +22,9 @@ from bkctl.scan.directory import LogFile
 from bkctl.types import DigestType
 from bkctl.workers import Workers
 
-#: What is held of a log: its name, size and time of change, and the lengths of its runs.
+#: Memory held for a log: its name, size and time of change, and the lengths of its runs.
 _LOG_BYTES = 768
-#: What is held of a ledger of the logs, also where their ids are compared with those of the old index.
+#: Memory held for a ledger of the logs, also while their ids are compared with those of the old index.
 _LEDGER_BYTES = 128
 
 
@@ -86,8 +86,9 @@ class LogSet:
     def settle(self, ask: AskDigests) -> dict[int, dict[int, Digester]]:
         """Return, for each log to be read again, the digests of its ledgers that were not known.
 
-        Other logs tell them, and ``ask`` the metadata of ledgers that were in no ledgers map, each once. The
-        others that were not settled count as they were read. Raises StorageError, and what ``ask`` does.
+        They come from other logs, and from ``ask``, which reads the metadata of ledgers that were in no
+        ledgers map, each once. Other logs with unknown digests count as they were read. Raises StorageError,
+        and what ``ask`` raises.
         """
         ledgers = self._unchecked.column()
         told = self._told(ledgers)
@@ -149,7 +150,7 @@ class LogSet:
         return _LOG_BYTES * len(self.logs) + _LEDGER_BYTES * len(self._ledgers.column())
 
     def lost(self, everything: Sequence[int]) -> set[int]:
-        """Collect ledgers that may have lost entries; ``everything`` where a log cannot tell."""
+        """Collect ledgers that may have lost entries; ``everything`` for a log that does not name them."""
         lost: set[int] = set()
         for manifest in self.damaged:
             lost.update(everything if manifest.lost is None else manifest.lost)
@@ -199,7 +200,7 @@ def read_logs(
 
 
 def _to_read_again(tasks: Sequence[LogTask], found: LogSet, options: RebuildOptions) -> list[LogTask]:
-    """List the logs with entries that could not be checked, where another log or the metadata tell how."""
+    """List the logs with unchecked entries whose digests another log or the metadata have."""
 
     def ask(ledgers: Collection[int]) -> dict[int, Digester]:
         new = [ledger for ledger in ledgers if ledger not in options.digesters]

@@ -27,7 +27,7 @@ from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import FileSystem
 
 _BATCH_ROWS = 1 << 14
-#: Rows read at a time to tell a ledger's first one.
+#: Rows read at a time to find a ledger's first one.
 _FIRST_ROWS = 64
 NO_LOCATIONS = "there is no locations database"
 
@@ -47,7 +47,7 @@ class OldLocations:
 def old_ledgers(current_dir: str) -> OldLocations:
     """Find the ledgers with a location in a directory's ``locations`` database, by one look at each.
 
-    What Java's deletion leaves behind, negative entry ids and the largest one, does not count. Raises
+    Rows that Java's deletion leaves behind, with negative entry ids and the largest one, do not count. Raises
     StorageError when the disk fails.
     """
     found = OldLocations()
@@ -77,7 +77,7 @@ def _ledgers_of(store: KeyValueReader) -> Iterator[int]:
             try:
                 ledger, entry = decode_key(key)
             except CorruptionError:
-                continue  # no ledger's; the next key tells
+                continue  # no ledger's key; the next one may be
             # Keys are unsigned: a ledger's first row has its lowest entry, negative ones come last.
             if ledger >= 0 and ledger != last and 0 <= entry < ID_MAX:
                 yield ledger

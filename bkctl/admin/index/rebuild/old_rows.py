@@ -61,7 +61,7 @@ def read_old_rows(directory: str) -> OldRows:
 
 
 def _damaged(old: OldRows, row: IndexDamage) -> None:
-    """Note the ledger of a row that does not decode; where its key does not tell, it may be any ledger's."""
+    """Note the ledger of a row that does not decode; if its key does not either, it may be any ledger's."""
     key = bytes.fromhex(row.key_hex)
     try:
         ledger, key_bytes = decode_ledger_key(key)

@@ -11,11 +11,11 @@ from bkctl.admin.ledgers.known_ledgers import Cluster, NoCluster
 from bkctl.codec.digest import Digester
 from bkctl.reporting import Phase, silent_phase
 
-#: What a process needs before it holds a single row: interpreter, numpy, RocksDB, windows of a log.
+#: Memory of a process before it holds a single row: interpreter, numpy, RocksDB, windows of a log.
 PROCESS_BYTES = 72 << 20
-#: What one row takes at the peak while rows are read, sorted, written or read back.
+#: Memory of one row at the peak while rows are read, sorted, written or read back.
 ROW_BYTES_AT_PEAK = 128
-#: What is held of a ledger whose digest is known from metadata.
+#: Memory held for a ledger whose digest is known from metadata.
 DIGESTER_BYTES = 192
 MEMORY_BYTES_DEFAULT = 256 << 20
 #: The least number of rows that a process holds at a time: with fewer, a large directory would make too

@@ -41,7 +41,7 @@ _DIRTY = (
     "replays them into the new index"
 )
 
-#: Where the tasks of other processes are defined.
+#: The modules that define the tasks of other processes.
 WORK_MODULES = tuple(
     f"bkctl.admin.index.rebuild.{name}" for name in ("log_scan", "location_build", "verification")
 )
@@ -56,8 +56,8 @@ def rebuild_index(
     """Rebuild what ``options`` ask for, one result for each index directory (``.idx``: one for all).
 
     ``hire`` gives the workers that share the work; they must see the same files. The directories are locked
-    meanwhile. Raises RefusedError when a bookie or another writer holds one, for damage without
-    ``accept_loss`` and when a log changes; CorruptionError when what was built does not verify; StorageError.
+    during the rebuild. Raises RefusedError when a bookie or another writer holds one, for damage without
+    ``accept_loss`` and when a log changes; CorruptionError when the new index does not verify; StorageError.
     The old index is in place after every error.
     """
     # Nothing here is linear algebra; numpy's threads for that would spin where the other processes start.
@@ -103,7 +103,7 @@ def _rebuild_databases(
 
             verbs.append(DbRebuild(directory, placement, sized, workers))
             results.append(_timed(verbs[-1].run))
-    # Only now: a rerun after a kill or a refusal goes on with all of them, and tells all differences.
+    # Only now: a rerun after a kill or a refusal goes on with all of them, and reports all differences.
     return [verb.finish(result) for verb, result in zip(verbs, results, strict=True)]
 
 

@@ -38,7 +38,7 @@ from bkctl.vfs.small_file import read_small_file
 if TYPE_CHECKING:
     from bkctl.admin.index.rows.location_runs import Run
 
-#: What is being removed gets this name first, so that a kill never leaves half of it under its own.
+#: The name of a directory that is being removed, so that a kill never leaves half of it under its own.
 DROPPING = ".dropping"
 _FORMAT = 1
 #: Far more than a manifest of a log of very many ledgers needs.
@@ -47,11 +47,14 @@ _JSON_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogManifest:
-    """The results of reading a log. ``mode`` names the way digests were checked; ``entries`` counts records,
-    ``unchecked`` those whose digest type is not known; ``damage`` is empty or says what is wrong, ``missing``
-    what was lost; ``lost`` are the ledgers that may have lost entries, None for all of the directory.
-    ``learnt`` has the digest types (value of ``DigestType``) that the log's entries told, ``unsettled`` the
-    ledgers of which it has too few to tell."""
+    """The results of reading a log.
+
+    ``mode`` names the way digests were checked; ``entries`` counts records, ``unchecked`` those whose digest
+    type is not known; ``damage`` is empty or says what is wrong, ``missing`` what was lost; ``lost`` are the
+    ledgers that may have lost entries, None for all of the directory. ``learnt`` has the digest types (value
+    of ``DigestType``) that were found by the log's entries, ``unsettled`` the ledgers of which the log has
+    too few entries for that.
+    """
 
     log_id: int
     size_bytes: int

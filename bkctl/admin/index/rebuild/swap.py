@@ -4,8 +4,9 @@ The old and the new directory change names in one step (``renameat2`` with ``REN
 moment a complete database has the name that a bookie opens. Then the old one, which now has the new one's
 name in the work directory, gets its backup name.
 
-What a rerun finds is told by ``swap.json``, written before the exchange: the backup's name, and RocksDB's own
-IDENTITY of the new database. If that one is in place, only the rest is left to do.
+A rerun finds out how far the swap came by ``swap.json``, written before the exchange: it has the backup's
+name, and RocksDB's own IDENTITY of the new database. If that database is in place, only the rest is left to
+do.
 
 A file system without the exchange (``EINVAL``; NFS, some overlays) gets two renames: old to backup, new into
 place. A kill between the two leaves no database under the name; the rerun finds both and goes on.
@@ -63,7 +64,7 @@ class Swap:
 
     @property
     def proved(self) -> str:
-        """The path of the database that the marker tells of."""
+        """The path of the database that the marker is about."""
         marker = read_json(self.work.at(_MARKER))
         in_place = marker is not None and _identity(self.live) == marker["identity"]
         return self.live if in_place else self.fresh
@@ -75,10 +76,10 @@ def backup_stamp() -> str:
 
 
 def earlier_result(swap: Swap, fingerprint: str, *, only_in_place: bool = False) -> dict[str, Any] | None:
-    """Return what an earlier run said of its new database, if that is in place, or verified and still fits.
+    """Return an earlier run's result, if its new database is in place, or verified and still fits.
 
-    ``fingerprint`` tells what it was made of and how; a marker with another one is removed. With
-    ``only_in_place`` one that waits for its swap does not count. Raises StorageError.
+    ``fingerprint`` stands for the inputs and options of the build; a marker with another one is removed. With
+    ``only_in_place`` a database that waits for its swap does not count. Raises StorageError.
     """
     marker = read_json(swap.work.at(_MARKER))
     if marker is None:

@@ -123,7 +123,7 @@ def side_by_side(left: Iterator[Rows], right: Iterator[Rows]) -> Iterator[tuple[
             while not stream.ended and not len(stream.rows):
                 stream.more()
         bounds = [stream.last_key for stream in streams if not stream.ended]
-        # What follows in a block may have the key of the last row, so that key has to wait.
+        # The next rows of a stream may have the key of its last row, so that key has to wait.
         bound = min(bounds) if bounds else None
         taken = [stream.take(bound) for stream in streams]
         if any(len(rows) for rows in taken):

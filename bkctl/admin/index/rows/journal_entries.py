@@ -1,8 +1,8 @@
 """Entries of the journals that are kept in front of the last mark: the logs must have all of them.
 
 A bookie moves its last mark when the entries in front of it are in its logs, and keeps some older journals
-all the same. A start does not replay those. Where a log was cut or lost, and the location of an entry as
-well, such a journal is all that is left to tell that the entry was ever there.
+all the same. A start does not replay those. When a log was cut or lost, and the location of an entry as
+well, such a journal is the only proof left that the entry was ever there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def kept_entries(
     """Yield the entries that ``choose`` selects in the front parts of journals, at ``KEPT``.
 
     ``kept`` are the journals with the offsets where their front parts end. Rows of one batch are in order of
-    keys. ``advance`` is told the bytes of each journal that was read. A journal that a running bookie has
+    keys. ``advance`` gets the bytes of each journal that was read. A journal that a running bookie has
     trimmed since it was listed is left out. Raises StorageError.
     """
     for journal, end in kept:

@@ -25,7 +25,7 @@ _LOST_NAMED = 5
 
 @dataclass(slots=True)
 class LostEntries:
-    """Entries of one ledger that something tells of, and that stand in no log."""
+    """Entries of one ledger that an index or a journal names, and that stand in no log."""
 
     count: int
     first: int
@@ -42,7 +42,7 @@ def note_missing(
 ) -> None:
     """Add to ``lost`` the rows of ``before`` that ``logged`` has not; both are in order of keys.
 
-    ``advance`` is told the bytes of the rows of ``logged``. Raises StorageError.
+    ``advance`` gets the bytes of the rows of ``logged``. Raises StorageError.
     """
     for known, found in side_by_side(before, logged):
         note_lost(lost, _without(known, found))
@@ -92,7 +92,7 @@ def note_lost(lost: dict[int, LostEntries], rows: Rows) -> None:
 
 
 def no_limbo(directory: str, where: str, gone: dict[int, LostEntries]) -> RefusedError:
-    """Return the refusal to build ``.idx`` files without lost entries, of which Java's would not tell."""
+    """Return the refusal to build ``.idx`` files without lost entries: their format cannot note the loss."""
     listed = "; ".join(f"ledger {ledger}: {lost}" for ledger, lost in sorted(gone.items())[:_LOST_NAMED])
     more = f"; and {len(gone) - _LOST_NAMED} more ledgers" if len(gone) > _LOST_NAMED else ""
     return RefusedError(
