@@ -31,7 +31,7 @@ from typing import ClassVar
 
 from bkctl.types import ResultCode
 
-#: What to look at when the system gives no thread or no memory.
+#: The advice when the system gives no thread or no memory.
 LIMITS = (
     "look at the limits on processes and memory"
     " (ulimit -u, ulimit -v, pids.max and memory.max of the control group)"

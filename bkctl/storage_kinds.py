@@ -1,4 +1,4 @@
-"""The kinds of ledger storage that bookies have: what tells them apart, in one table.
+"""The kinds of ledger storage that bookies have, with the facts that distinguish them, in one table.
 
 No other module compares kinds. One that treats them differently asks for a fact of this table, or has a table
 of operations with a row for each kind: the readers of indexes are ``READERS`` of ``scan.index``, the rebuilds
@@ -96,7 +96,7 @@ IDX = StorageKind(
     has_metadata_cache=False,
 )
 
-#: Every kind. Where a directory has indexes of several, the first one counts: a conversion leaves the others.
+#: Every kind. If a directory has indexes of several, the first one counts: a conversion leaves the others.
 KINDS = (DB, IDX)
 
 #: The kind of a bookie of this program whose configuration names none.

@@ -37,7 +37,7 @@ _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 #: Free memory that a process keeps, which it had in use before.
 _KEPT_BYTES = 32 << 20
-#: What a process that is started runs: this program's modules are found where this process finds them.
+#: The program of a process that is started: it finds the modules where this process finds them.
 _PROGRAM = """
 import json, sys
 path, modules, descriptor, parent = json.loads(sys.argv[1])

@@ -59,7 +59,7 @@ class EntryTable(Protocol):
 class SortedEntries(Protocol):
     """The entries of tables by ledger, then entry, each key once: :meth:`add`, :meth:`sort`, :meth:`next`.
 
-    The tables may be cleared meanwhile. One thread uses it.
+    The tables may be cleared during its use. One thread uses it.
     """
 
     def add(self, table: EntryTable) -> None:
@@ -173,12 +173,12 @@ class Kernels(Protocol):
     def read_records(
         self, descriptor: int, starts: bytes, keys: bytes, first_bytes: int, size_max: int
     ) -> tuple[bytes, bytes]:
-        """Read the records that begin at ``starts`` (a column) of a file; other threads run meanwhile.
+        """Read the records that begin at ``starts`` (a column) of a file; other threads run during the call.
 
         Returns those that are whole, begin with their key of ``keys`` and have bodies of 16 to ``size_max``
-        bytes, one behind the other, and a column of the bodies' sizes, -1 for each of the others, whatever is
-        wrong with them. ``first_bytes`` is what one read brings; longer records take another one. ValueError
-        for columns that do not fit each other and for bounds that a call is not made for.
+        bytes, one behind the other, and a column of the bodies' sizes, -1 for each record with any fault.
+        One read brings ``first_bytes``; longer records take another one. Raises ValueError for columns that
+        do not fit each other and for bounds that a call is not made for.
         """
 
     def scan_v3_reads(self, data: bytes, start: int, end: int) -> tuple[bytes, bytes, int]:

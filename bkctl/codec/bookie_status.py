@@ -36,7 +36,7 @@ STATUS_BYTES_MAX = 1024
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}\Z")
 _I64_LIMIT = 2**63
 
-#: What Java's ``String.trim`` takes off.
+#: Characters that Java's ``String.trim`` takes off.
 _TRIMMED = "".join(map(chr, range(33)))
 
 

@@ -52,7 +52,7 @@ _LAYOUT = re.compile(rb"[+-]?[0-9]{1,10}\Z")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _I32_LIMIT = 2**31
 
-#: What Java's ``String.trim`` takes off.
+#: Characters that Java's ``String.trim`` takes off.
 _TRIMMED = bytes(range(33))
 
 

@@ -31,14 +31,14 @@ from bkctl.types import DigestType
 HEADER = struct.Struct(">qqqq")
 HEADER_BYTES = HEADER.size
 
-#: What a record of a journal or an entry log starts with: size, ledger id, entry id.
+#: The start of a record of a journal or an entry log: size, ledger id, entry id.
 RECORD_HEAD = struct.Struct(">iqq")
 
 #: Shortest body that has a ledger and an entry id.
 BODY_BYTES_MIN = 16
 
 #: Bound on one record's body. Java bounds entries by ``nettyMaxFrameSizeBytes`` (5 MiB unless configured);
-#: sites raise it, so the bound of a reader is larger. What is above is damage, and never allocated.
+#: sites raise it, so the bound of a reader is larger. A size above it is damage, and never allocated.
 BODY_BYTES_MAX = 128 << 20
 
 _SIZE = struct.Struct(">i")

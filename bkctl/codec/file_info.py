@@ -44,7 +44,7 @@ SLOT_BYTES = 8
 PAGE_BYTES = 8192
 VERSIONS = (0, 1)
 FENCED = 1
-#: Where the master key begins.
+#: Offset of the master key.
 KEY_AT = 12
 #: Bits of bkctl's in the state, which Java writes back as they are. A ledger in limbo may lack entries. A
 #: file without a ledger has slots that nobody may read: they came without a row, or a deletion was cut off.

@@ -8,8 +8,8 @@ n      1    newline
 ====== ==== ==========================================================
 
 Java reads the first line and parses it as a signed hexadecimal number, in any letter case and with leading
-zeros; the newline may be missing. What does not parse, and a value of zero or less, makes the bookie look
-for the largest log name instead; zero is a value that a bookie writes, so it decodes. The DirectIO entry
+zeros; the newline may be missing. A line that does not parse, and a value of zero or less, make the bookie
+look for the largest log name instead; zero is a value that a bookie writes, so it decodes. The DirectIO entry
 logger neither reads nor writes this file. It is rewritten in place, so it can be empty after a crash.
 
 Source: ``org.apache.bookkeeper.bookie.EntryLoggerAllocator.setLastLogId`` and ``readLastLogId``.

@@ -39,7 +39,7 @@ class LastMark:
     offset: int
 
 
-#: What counts when no directory has a readable mark: replay everything.
+#: The mark that counts when no directory has a readable one: replay everything.
 ZERO_MARK = LastMark(0, 0)
 
 

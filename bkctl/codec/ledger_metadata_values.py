@@ -44,7 +44,7 @@ class LedgerMetadata:
     rewrite; it says nothing about the ledger.
 
     ``ack_quorum`` is the write quorum where none is stored. ``ack_quorum_stored`` and ``last_entry_stored``
-    tell, for formats 2 and 3, whether the field is there; a value other than the default is always written.
+    mean, for formats 2 and 3, that the field is there; a value other than the default is always written.
     ``unknown_fields`` are as in :class:`Segment`. The password and the unknown fields are not in the repr.
     """
 

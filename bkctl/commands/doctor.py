@@ -356,7 +356,7 @@ def _identity(read: ReadConfiguration, options: _Options) -> tuple[ConfiguredBoo
     try:
         return configured_bookie(read.config), None
     except CorruptionError:
-        return None, None  # a cookie that does not parse, of which the cookies check tells
+        return None, None  # a cookie that does not parse, which the check of cookies reports
     except (UsageError, RefusedError) as error:
         return None, identity_finding(error, read.path, options.words)
 
@@ -468,7 +468,7 @@ def _cluster(subject: Subject, identity: ConfiguredBookie | None, options: _Opti
 def _ask_cluster(
     options: _Options, bookie: str | None, ids: tuple[str, ...], url: str | None = None
 ) -> ClusterFacts:
-    """``url`` finds a live bookie that does not tell its id."""
+    """Return the cluster's facts about a bookie; ``url`` finds a live one that does not report its id."""
     from bkctl.admin.doctor.examination import ClusterFacts
     from bkctl.admin.doctor.live_bookie import cluster_facts, registered_at
     from bkctl.commands.frame.cluster_options import open_cluster

@@ -151,7 +151,7 @@ def set_command(
         change = plan_mark(filesystem, bookie, mark, databases)
     else:
         with DirectoryLock(*bookie.every_dir) as lock:
-            # Whoever had the directories a moment ago may have changed them.
+            # The process that held the directories a moment ago may have changed them.
             bookie = find_stopped_bookie(filesystem, paths)
             change = plan_mark(filesystem, bookie, mark, databases)
             _check_loss(change, accept_loss=accept_loss)

@@ -127,7 +127,7 @@ def _readable(
 def _rows(
     store: MetadataStore, judged: Iterator[JudgedLedger], counts: Counter[str], *, every: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows; an orphan that was deleted meanwhile is none."""
+    """Yield the rows, without orphans that were deleted since they were found."""
     from bkctl.admin.ledgers.pulsar_orphans import Standing, created_ms
     from bkctl.admin.ledgers.replicated_bytes import replicated_bytes
 

@@ -83,8 +83,9 @@ class State(enum.Enum):
 class ConfigKey:
     """One key.
 
-    ``default`` is what counts without the key; None means unset, and ``default_text`` says what that comes
-    to. Where our default is not Java's, ``java_default`` is Java's. ``lower`` and ``upper`` are inclusive,
+    ``default`` is the value that counts without the key; None means unset, and ``default_text`` says what
+    that amounts to. When our default is not Java's, ``java_default`` is Java's. ``lower`` and ``upper`` are
+    inclusive,
     in ``unit``. ``use_instead`` makes the key a deprecated twin. ``or_else`` is the key that counts while
     this one is not set. ``sample`` is an active line of the generated ``bk_server.conf``. ``secret`` values
     are never shown.

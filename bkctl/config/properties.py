@@ -34,7 +34,7 @@ from bkctl.errors import NotFoundError, UsageError
 FILE_BYTES_MAX = 4 << 20
 INCLUDE_DEPTH_MAX = 20
 
-#: What Java's ``String.trim`` takes off.
+#: Characters that Java's ``String.trim`` takes off.
 _TRIMMED = "".join(map(chr, range(33)))
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _PROPERTY = re.compile(r"((?:[^\s\\=:]|\\.)*+)(\s*(?:\s+|[=:])\s*)?(.*)", re.ASCII | re.DOTALL)

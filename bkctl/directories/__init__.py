@@ -1,1 +1,1 @@
-"""A bookie's directories: which of them make one bookie, whose they are, and who is using them."""
+"""A bookie's directories: which of them make one bookie, its cookies, and the processes that use them."""

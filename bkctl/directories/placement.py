@@ -137,7 +137,7 @@ def _paired(ledgers: Sequence[BookieDirectory], indexes: Sequence[BookieDirector
 
 def _by_cookie_or_names(fs: FileSystem, path: str, found: list[BookieDirectory]) -> list[_Pair]:
     cookie = _only_cookie(fs, path, found)
-    # Where indexes are in the ledger directories, one with an index is one, also without logs and a mark.
+    # If indexes are in the ledger directories, a directory with an index is one, even without logs or a mark.
     with_index = cookie is not None and list(cookie.index_paths) == list(cookie.ledger_paths)
     ledgers = [
         directory

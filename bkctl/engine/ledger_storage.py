@@ -186,7 +186,7 @@ class LogKeeper(Protocol):
         """Note durably what of the index is synced; see :class:`LedgerStorage`."""
 
     def while_quiet(self, work: Callable[[], _Result]) -> _Result:
-        """Return what ``work`` returns; no flush runs meanwhile, so the logs' ends and the index stand still.
+        """Call ``work`` and return its result; no flush runs, so the logs' ends and the index stand still.
 
         ``work`` may append to the entry logs if it forces them before it returns, and write the index. A sync
         that fails in it stops the storage. Raises what ``work`` raises, and StorageError when the storage is

@@ -123,7 +123,7 @@ class Registration:
 
 
 class SessionListener(Protocol):
-    """Told about the session that registrations hang on, one call at a time from a thread of the store.
+    """Gets reports about the session that registrations hang on, one at a time from a thread of the store.
 
     Calls may use the store; they should not take long.
     """
@@ -131,7 +131,7 @@ class SessionListener(Protocol):
     def session_lost(self) -> None:
         """Note that the session has ended, and with it the registration: others see this bookie as down.
 
-        A server tells so only when it can be reached again; until then operations fail.
+        A server reports this only when it can be reached again; until then operations fail.
         """
 
     def session_restored(self) -> None:
@@ -175,10 +175,10 @@ class RegistrationManager(Protocol):
         """
 
     def add_session_listener(self, listener: SessionListener) -> None:
-        """Tell ``listener`` about the session from now on."""
+        """Report to ``listener`` about the session from now on."""
 
     def remove_session_listener(self, listener: SessionListener) -> None:
-        """Stop telling it."""
+        """Report nothing to ``listener`` any more."""
 
 
 # --- cookies ------------------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ class Underreplication(Protocol):
         """Record that a check was completed; ``guard`` as in :meth:`mark`."""
 
     def marked_ledgers(self) -> Iterator[tuple[int, UnderreplicatedMark]]:
-        """Ledgers that miss replicas, ascending; one that is finished meanwhile may be left out."""
+        """Yield ledgers that miss replicas, ascending; one finished during the listing may be left out."""
 
     def mark_of(self, ledger: int) -> UnderreplicatedMark | None:
         """Read a ledger's mark; None when the ledger is not marked."""
@@ -416,10 +416,10 @@ class Underreplication(Protocol):
     ) -> Taken | None:
         """Lock any marked ledger that nobody has locked and that is not in ``skip``; None without one.
 
-        None also while autorecovery is disabled. ``host`` is what the lock tells others, by default the name
-        of this machine. A mark that does not decode is taken for one without bookies. ``adopt`` takes over
-        locks that this session holds already: a call that failed may have left one. ``skip`` has to name the
-        ledgers that are being worked on then.
+        None also while autorecovery is disabled. ``host`` is the name that others read in the lock, by
+        default that of this machine. A mark that does not decode is taken for one without bookies. ``adopt``
+        takes over locks that this session holds already: a call that failed may have left one. ``skip`` has
+        to name the ledgers that are being worked on then.
         """
 
     def acquire_ledger(self, ledger: int, *, host: str | None = None) -> Taken | None:
@@ -440,7 +440,7 @@ class Underreplication(Protocol):
     def watch_work(self, changed: Callable[[], None]) -> Subscription:
         """Call ``changed`` soon, and when :meth:`acquire` may find something that it did not find before.
 
-        A mark in a directory that has others is not told: look again from time to time.
+        A new mark in a directory that has others is not reported: call :meth:`acquire` from time to time.
         """
 
     def watch_enabled(self, changed: Callable[[], None]) -> Subscription:

@@ -28,7 +28,7 @@ from bkctl.metadata.tree import (
 )
 from bkctl.metadata.underreplication import refuse_pulsars_own
 
-#: How long a candidate sleeps before it looks again without having been told of anything.
+#: How long a candidate sleeps before it looks again when no change was reported.
 _LOOK_AGAIN_S = 10.0
 
 #: The same while the store does not answer.

@@ -533,7 +533,7 @@ def _is_gone(holder: str) -> bool:
 
 
 class _PolledWatch:
-    """Looks at something of a node again and again; SQLite tells nobody of a change."""
+    """Reads something of a node again and again, because SQLite does not report changes."""
 
     def __init__(
         self,
@@ -562,7 +562,7 @@ class _PolledWatch:
                 self._looked, self._last = True, seen
                 self._changed()
         except ConnectionFailedError:
-            self._looked = False  # whoever was told could not look
+            self._looked = False  # the callback could not read the store: report the change again
             raise
         finally:
             if not self._closed:

@@ -1,4 +1,4 @@
-"""Find the HTTP admins of bookies as they registered them, and tell whether one is on this machine."""
+"""Find the HTTP admins of bookies as they registered them, and whether one is on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bkctl.codec.bookie_service_info import BookieServiceInfo, bookie_address, d
 from bkctl.errors import CorruptionError
 from bkctl.metadata.api import MetadataStore
 
-#: What a bookie that listens on every interface registers.
+#: Addresses that a bookie which listens on every interface registers.
 _EVERYWHERE = ("", "0.0.0.0", "::", "0:0:0:0:0:0:0:0", "[::]")  # noqa: S104 - compared with, not bound
 
 

@@ -70,8 +70,8 @@ def list_ledgers(
 ) -> Iterator[StoredLedger | UnreadableLedger]:
     """Yield the wanted ledgers, ascending; completely, or raise what :class:`LedgerManager` raises.
 
-    A ledger that is deleted meanwhile is left out. ``on_read`` is told how many were looked at since its last
-    call, wanted or not.
+    A ledger that is deleted before it is read is left out. ``on_read`` gets the number of ledgers that were
+    looked at since its last call, wanted or not.
     """
     for ledger, found in ledgers.read_ledgers(ledgers.ledgers()):
         if isinstance(found, CorruptionError):

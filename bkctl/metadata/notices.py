@@ -1,4 +1,4 @@
-"""One thread that tells listeners what happened, so that neither a store's own thread nor a caller does."""
+"""One thread that reports events to listeners, so that neither a store's own thread nor a caller does."""
 
 from __future__ import annotations
 

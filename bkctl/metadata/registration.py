@@ -170,7 +170,7 @@ class TreeRegistrationManager:
     # --- all bookies ----------------------------------------------------------------------------------------
 
     def bookies(self) -> RegisteredBookies:
-        # The lists are read one after the other; a bookie that moves meanwhile could be missed in both.
+        # The lists are read one after the other; a bookie that moves in between could be missed in both.
         found = self._look()
         for _ in range(_LOOKS_MAX):
             before, found = found, self._look()

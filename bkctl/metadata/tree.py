@@ -190,7 +190,7 @@ class NodeTree(abc.ABC):
 
     @abc.abstractmethod
     def set_session_callbacks(self, callbacks: SessionCallbacks) -> None:
-        """Whom to tell about the session; one for each tree."""
+        """Set the callbacks that get reports about the session; one set for each tree."""
 
     @abc.abstractmethod
     def close(self) -> None:

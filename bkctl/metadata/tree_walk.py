@@ -15,8 +15,9 @@ from bkctl.metadata.tree import READS_AT_ONCE, Node, NodeTree, join
 def walk(tree: NodeTree, path: str) -> Iterator[tuple[str, Node]]:
     """Yield the node at ``path`` and all below it: parents first, children in the order of their names.
 
-    Not one moment's picture: what changes meanwhile is there as it was when its turn came, and a node that is
-    deleted meanwhile is left out. Raises what the tree raises: a walk that ends without an error is complete.
+    The nodes are not a picture of one moment: a node that changes during the walk is yielded as it was when
+    it was read, and one that is deleted before that is left out. Raises what the tree raises: a walk that
+    ends without an error is complete.
     Of each level of the tree READS_AT_ONCE nodes are held at most, and the names below some of them.
     """
     for _, found, node in _nodes(tree, [(0, path)]):

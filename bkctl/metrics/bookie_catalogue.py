@@ -189,7 +189,7 @@ HELD_ADDS_COUNTED: Sequence[Metric] = (
 
 _MEMORY = "jvm_memory_bytes_used"
 
-#: What the system says of the process; where it does not, there is no value.
+#: The system's numbers about the process; one that the system does not have has no value.
 PROCESS: Sequence[Metric] = (
     Metric("monotonic_s", key="process.monotonic_s"),
     Metric("cpu_s", "process_cpu_seconds_total", key="process.cpu_s", top={"cpu_cores_used": Shown.RATE}),

@@ -176,7 +176,7 @@ FLUSHES: Sequence[Metric] = (
     Metric("levels.current_log_bytes", key="current_log_bytes", top={"current_log_bytes": Shown.WHOLE}),
 )
 
-#: What a collector found in its directory; ``top`` shows it beside flushes.
+#: The logs that a collector found in its directory; ``top`` shows them beside flushes.
 ACTIVE_LOGS: Sequence[Metric] = (
     Metric(
         "meters.active_logs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bkctl.metrics.latency import LatencyHistogram
 
-#: What one byte or one entry is in the buckets; the last bucket begins at about a gibibyte.
+#: The length of one byte or one entry in the buckets; the last bucket begins at about a gibibyte.
 UNIT_S = 1e-6
 
 

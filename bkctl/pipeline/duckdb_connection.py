@@ -13,8 +13,11 @@ _MEMORY_BYTES_MIN = 64 << 20
 
 
 def connected(threads: int, memory_bytes: int, spill_dir: str) -> duckdb.DuckDBPyConnection:
-    """Open a database of its own in memory. What exceeds ``memory_bytes`` is written to ``spill_dir``, which
-    DuckDB makes when it needs it, in a directory that is there by then, and takes away at the end."""
+    """Open a database of its own in memory.
+
+    Data that exceed ``memory_bytes`` are written to ``spill_dir``, which DuckDB makes when it needs it, in a
+    directory that is there by then, and removes at the end.
+    """
     return duckdb.connect(
         config={
             "threads": threads,

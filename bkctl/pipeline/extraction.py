@@ -23,7 +23,7 @@ from bkctl.pipeline.tables.split import Split
 from bkctl.reporting import Advance
 from bkctl.workers import Workers
 
-#: Where the tasks of other processes are defined.
+#: The modules that define the tasks of other processes.
 WORK_MODULES = (__name__,)
 #: Less than this is read in this process: to start others takes longer.
 PROCESSES_FROM_BYTES = 64 << 20

@@ -21,11 +21,11 @@ from bkctl.errors import ConnectionFailedError, UsageError
 from bkctl.extras import need
 
 SCHEME = "hdfs"
-#: For the first question, so that a wrong address is told within seconds. All others have Hadoop's own
+#: For the first request, so that a wrong address is reported within seconds. All others have Hadoop's own
 #: setting, with which a name node may be away for minutes.
 _FIRST_ATTEMPTS = {"dfs.client.failover.max.attempts": "2"}
 _FOLDER_MODE = 0o755
-#: What Java's exceptions look like here: their class, their text and, behind it, where they were thrown.
+#: The form of Java's exceptions here: their class, their text and, behind it, where they were thrown.
 _RPC_ERROR = re.compile(r'^RPCError\("(?P<kind>[\w.$]+)", "(?P<text>.*?)(?:\\n|"\)$)')
 #: URLs and settings that name no cluster.
 _NO_ADDRESS = re.compile(r'^(?:InvalidArgument|UrlParseError)\("?(?P<text>.*?)"?\)$')
@@ -54,7 +54,7 @@ def _connected(root: str) -> fs.FileSystem:
         with _translated():
             Client(root, _FIRST_ATTEMPTS).get_file_info("/")
     except PermissionError:
-        pass  # it answers; what may be read is told of what is read
+        pass  # the cluster answers; a file that may not be read is reported when it is read
     except OSError as error:
         if error.errno == errno.EINVAL:
             raise UsageError(f"{root}: {error.strerror}; is HADOOP_CONF_DIR set?") from None
@@ -215,7 +215,7 @@ class _Reader(io.RawIOBase):
 
 
 class _Writer(io.RawIOBase):
-    """A file that is written, with the errors of files. What was written is there once it is closed."""
+    """A file that is written, with the errors of files. The file is there once it is closed."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -56,7 +56,7 @@ def placements(filesystem: FileSystem, paths: Sequence[str]) -> list[Placement]:
 
 
 def with_metadata(filesystem: FileSystem, options: RebuildOptions, metadata: str | None) -> RebuildOptions:
-    """Add what a metadata dump tells to the options. Raises UsageError for a URI, CorruptionError."""
+    """Add the facts of a metadata dump to the options. Raises UsageError for a URI, CorruptionError."""
     if metadata is None:
         return options
     if is_uri(metadata):

@@ -53,8 +53,8 @@ class Input:
     name, run on every part that is read by itself: the job sums up over parts. ``digest`` has digests
     checked. ``snapshot`` says which reading of metadata a table of metadata is. ``wanted_by`` names the
     option of :class:`Parameters` without which it is not read. ``may_lack`` is for what a set of directories
-    need not have (no journals were copied): the table is then empty, and that is told. ``expands`` names the
-    query whose column ``ledger`` says which ledgers are read at all; the heading ``-- expand`` says when.
+    need not have (no journals were copied): the table is then empty, and that is reported. ``expands`` names
+    the query whose column ``ledger`` says which ledgers are read at all; the heading ``-- expand`` says when.
     ``published_only``: the table is in sets of a store alone, and empty where there is none.
     """
 
@@ -98,9 +98,11 @@ class ResultTable:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A chart for the report: horizontal bars over the rows of a result, ``labels``, which together tell its
-    rows apart, against ``values``. ``meanings`` say what each value means, and so its colour; without them a
-    value is only an amount."""
+    """A chart for the report: horizontal bars over the rows of a result.
+
+    ``labels`` name the rows, and together distinguish them; ``values`` are the lengths of the bars.
+    ``meanings`` say what each value means, and so its colour; without them a value is only an amount.
+    """
 
     title: str
     table: str
@@ -113,7 +115,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters that a run may be told; in SQL the columns of the one-row view ``parameters``.
+    """The parameters of a run; in SQL the columns of the one-row view ``parameters``.
 
     ``two_snapshots``: metadata was read before and after the files, so what neither has is proved gone.
     ``bookies_gone`` count as holding nothing (view ``gone_bookies``); with ``complete`` so does every bookie

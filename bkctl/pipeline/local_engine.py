@@ -23,9 +23,11 @@ MEMORY_BYTES_DEFAULT = 2 << 30
 
 
 class LocalEngine:
-    """``jobs`` processes and threads. What exceeds ``memory_bytes`` is spilled below ``work_dir``, which
-    should be on a disk with room and has to be there by then; without one, in the directory for temporary
-    files."""
+    """An engine of ``jobs`` processes and threads.
+
+    Data that exceed ``memory_bytes`` are spilled below ``work_dir``, which should be on a disk with room and
+    has to be there by then; without one, in the directory for temporary files.
+    """
 
     name = "local"
     files_here_max: int | None = None

@@ -5,8 +5,8 @@ its environment variables, files and instance roles; parameters of a URL
 (``s3://bucket/sets?endpoint_override=http://host:9000``) are those of ``pyarrow.fs``. ``hdfs://`` is
 :mod:`~bkctl.pipeline.hdfs`. A name in a directory has slashes as everywhere.
 
-Nothing is ever renamed: what is written under a name is there as a whole, or what reads it can tell that it
-is not.
+Nothing is ever renamed: a file that is written under a name is there as a whole, or its reader can see that
+it is not.
 """
 
 from __future__ import annotations

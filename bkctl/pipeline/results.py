@@ -1,4 +1,4 @@
-"""The outcome of a run: counts, tables, what is to be told with them, and ``summary.json``."""
+"""The outcome of a run: counts, tables, the notes to report with them, and ``summary.json``."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Outcome:
     """A finished run. ``counts`` are the row of table ``summary``; ``guards`` say what was taken for granted.
 
     ``unread_indexes`` are directories whose index could not be read, ``logs_gone`` counts entry logs that
-    went away meanwhile; both with those of the table sets that were read.
+    went away during the run; both with those of the table sets that were read.
 
     ``verdict`` is ``clean``, ``found`` or ``unexamined`` (a part could not be judged, whatever was found in
     the rest) and ``exit_code`` 0, 1 or 3.

@@ -1,8 +1,7 @@
 """One run of a job: read the tables it needs, run its queries, say what came of it.
 
-Metadata is read before the bookies' files and, from a store, again after them, so that what changed
-meanwhile is
-told from what is wrong.
+Metadata is read before the bookies' files and, from a store, again after them, so that a change during the
+run is distinguished from an error.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def run_job(
 ) -> Outcome:
     """Run a job, write its tables and then ``summary.json``, which holds what is returned.
 
-    ``phase`` is told of bytes that are read, ``queries`` of queries that are done.
+    ``phase`` gets the bytes that are read, ``queries`` the queries that are done.
 
     Raises UsageError for a call without meaning, NotFoundError when what the job needs was not given,
     RefusedError for an ``out`` that holds something else, and what reading the tables raises.
@@ -236,7 +235,7 @@ class _Run:
             self._guard(why)
 
     def _leave_out_indexes(self) -> None:
-        """Leave out the indexes that cannot be opened, and tell of it: they end no run over a fleet."""
+        """Leave out the indexes that cannot be opened, and report them: they end no run over a fleet."""
         options = self._request.options
         self._unread_indexes = unread_indexes(
             self._filesystem, self._surveyed, options.bookie, self._engine.each

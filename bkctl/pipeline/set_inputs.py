@@ -27,7 +27,7 @@ _SUMS = ("entries", "bytes", "bad_digests", "ids_hash")
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The sets that were chosen from stores, and what is to be told of the choice."""
+    """The sets that were chosen from stores, and the notes to report about the choice."""
 
     sets: tuple[TableSet, ...] = ()
     choice: Choice | None = None

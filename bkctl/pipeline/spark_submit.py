@@ -26,7 +26,7 @@ def submit_command(
     """Return ``spark-submit`` with its options and the words of ``bkctl pipeline run``.
 
     ``archive`` is one of ``make spark-archive``, as a path or a URL that the cluster reads; without one, the
-    executors have ``bkctl`` installed. What is given in ``settings`` wins.
+    executors have ``bkctl`` installed. The values in ``settings`` win.
     """
     conf = {"spark.sql.python.filterPushdown.enabled": "true", "spark.speculation": "true"}
     if archive is not None:

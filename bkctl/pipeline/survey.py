@@ -59,7 +59,7 @@ STORE_MARK = "bkctl-sets.json"
 
 LOGS, JOURNALS, INDEXES = "entry logs", "journals", "indexes"
 
-#: What a table of ``bkctl.pipeline.tables`` is read from; ``damage`` and ``verification`` take any.
+#: The source of each table of ``bkctl.pipeline.tables``; ``damage`` and ``verification`` take any.
 KIND_OF = {
     "entries": LOGS,
     "runs": LOGS,

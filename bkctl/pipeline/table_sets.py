@@ -1,8 +1,8 @@
-"""Directories of tables that earlier runs wrote, and what those runs could not see.
+"""Directories of tables that earlier runs wrote, and the gaps that those runs had.
 
-A set is read instead of the bookies' files, so whatever its run could not know is unknown to every run that
-reads it: an index that could not be opened, logs that went away meanwhile, and everything that was written
-after it. ``summary.json`` tells. Two sets of one bookie are of two times and never united.
+A set is read instead of the bookies' files, so its gaps are those of every run that reads it: an index that
+could not be opened, logs that went away during its run, and everything that was written after it.
+``summary.json`` lists them. Two sets of one bookie are of two times and never united.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _END_OF_UNDO = re.compile(rb'"end"\s*:\s*\{[^{}]*"kind"\s*:\s*"undo"[^{}]*\}\s*\
 
 @dataclass(frozen=True, slots=True)
 class TableSet:
-    """One set. ``started_ms`` and ``ended_ms`` say when its run read; None where the summary does not tell.
+    """One set. ``started_ms`` and ``ended_ms`` say when its run read; None if the summary has no such time.
 
     ``unread_indexes`` are directories whose index it left out, ``logs_gone`` counts entry logs that went away
     while it read. ``bookies`` are the rows of its table ``bookies``, none when it wrote no such table.
@@ -207,7 +207,7 @@ def check_columns(folder: str, item: Input, sets: Sequence[TableSet] = ()) -> No
 
 
 def metadata_time_ms(metadata: str, started_ms: int) -> int | None:
-    """Return when metadata was read: a store now, a dump or tables as they tell; None when they do not.
+    """Return when metadata was read: a store now, a dump or tables when they say; None when they do not.
 
     Raises NotFoundError, StorageError, CorruptionError.
     """

@@ -12,7 +12,7 @@ from bkctl.extras import incomplete
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What an address of a Connect server begins with.
+#: The beginning of an address of a Connect server.
 SCHEME = "sc://"
 #: The port of a server unless it is configured otherwise.
 DEFAULT_PORT = 15002

@@ -104,7 +104,7 @@ class SparkEngine:
         return self._here is not None
 
     def extract(self, work: Extraction, advance: Advance) -> None:
-        """Read a table into Parquet files. Progress is told when it is done."""
+        """Read a table into Parquet files. Progress is reported when it is done."""
         if work.is_empty or (self._exchange is not None and _is_dump(work)):
             extract(work, 1, self._here_memory_bytes, advance)
             return

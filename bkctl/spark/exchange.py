@@ -1,7 +1,7 @@
 """Tables on their way between the driver and the executors of a cluster, which share no disk of theirs.
 
-A run whose ``--out`` is a URL keeps its tables on the driver's machine until they are put there. What Spark's
-tasks are to read of these, and what they write, goes through a directory in ``--out`` meanwhile.
+A run whose ``--out`` is a URL keeps its tables on the driver's machine until they are put there. Until then
+the tables that Spark's tasks read, and those that they write, go through a directory in ``--out``.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class SparkWorkers(Workers):
     def results(
         self, call: Callable[[Task, Advance], Result], tasks: Iterable[Task], advance: Advance = nobody
     ) -> Iterator[Result]:
-        """``call(task, advance)`` of every task; progress is told when a task is done.
+        """Yield ``call(task, advance)`` of every task; progress is reported when a task is done.
 
         Raises what ``call`` raises.
         """

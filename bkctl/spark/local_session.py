@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Off by default in Spark, and then a reader that can take filters fails every query.
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 
-#: What every session needs. On a cluster nothing else is set: a setting of the builder would win over those
+#: Settings that every session needs. On a cluster no other is set: one of the builder would win over those
 #: of ``spark-submit``, of ``spark-defaults.conf`` and of the cluster's manager.
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",

@@ -107,7 +107,10 @@ class _Budget:
         self._bytes, self._files = bytes_max, files_max
 
     def follow(self, log: SplitFile, position: int) -> Extent | None:
-        """Follow a log from a position; None when it is gone, which the next batch tells, or not its turn."""
+        """Follow a log from a position.
+
+        Return None when the log is gone, which the next batch reports, or when it is not its turn.
+        """
         if (self._bounded_bytes and self._bytes <= 0) or (self._bounded_files and self._files <= 0):
             return None
         with suppress(NotFoundError):

@@ -109,7 +109,7 @@ _Trouble = tuple[str, str, str, Tone, int | None]
 
 
 def _troubles(sample: ClusterSample) -> Iterator[_Trouble]:
-    """Yield subject, kind, text, tone, and since when where the sample itself tells."""
+    """Yield subject, kind, text, tone, and the time since when, if the sample itself has it."""
     if sample.discovery_error is not None:
         yield CLUSTER, "metadata store", sample.discovery_error, Tone.BAD, None
     state = sample.autorecovery

@@ -219,7 +219,7 @@ class TopApp(App[None], inherit_bindings=False):
         except BkctlError as error:
             if self.watched.replay is None or self.watched.shown is None:
                 raise
-            # What comes behind a damaged sample can still be reached by hand.
+            # The samples behind a damaged one can still be reached by hand.
             self.watched.problem = str(error)
             self.watched.pause(True)
             self.draw()
@@ -265,7 +265,7 @@ class TopApp(App[None], inherit_bindings=False):
 def says_utf8(environ: Mapping[str, str]) -> bool:
     """Whether the locale's encoding is UTF-8, as the operator has set it.
 
-    Python itself takes UTF-8 in the C locale and says so in LC_CTYPE (PEP 538), which tells nothing of the
+    Python itself takes UTF-8 in the C locale and says so in LC_CTYPE (PEP 538), which says nothing about the
     terminal.
     """
     language = environ.get("LANG", "")

@@ -89,7 +89,7 @@ class BookieScreen(WatchScreen):
         bookie = self.watched.bookie(self._bookie)
         self.show_one("tabs", tab_line(self.tab))
         if bookie is None:
-            # What it said last stays; the notice says how that is.
+            # The last answer stays on the screen; the notice says that the bookie is gone.
             self.lines_of("why").show([EMPTY, EMPTY])
             return
         told = self.watched.last_answer(bookie)

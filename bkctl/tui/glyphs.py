@@ -24,7 +24,7 @@ class Glyphs:
     ascending: str
 
     def bar(self, share: float | None, width: int) -> str:
-        """Draw a bar of ``width`` cells, ``share`` (0 to 1) of it full. What is more than nothing shows."""
+        """Draw a bar of ``width`` cells, ``share`` (0 to 1) of it full. Any share above 0 shows."""
         if share is None:
             return self.gap * width
         full = round(min(max(share, 0.0), 1.0) * width)

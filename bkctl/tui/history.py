@@ -43,7 +43,7 @@ def figures_of(bookie: BookieSample) -> Iterator[tuple[str, float | None]]:
 
 
 class History:
-    """Figures by bookie and name, oldest first; NaN where a bookie did not tell."""
+    """Figures by bookie and name, oldest first; NaN where a bookie did not report one."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The ledgers by rate: of one bookie, or of all that tell of theirs."""
+"""The ledgers by rate: of one bookie, or of all bookies that report theirs."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from textual.widgets import Input, Label
 
 
 class PromptScreen(ModalScreen[str | None]):
-    """Gives what was typed; None after Escape. ``changed`` is told of every change on the way."""
+    """Returns the text that was typed; None after Escape. ``changed`` is called with every change."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Cancel")]
 

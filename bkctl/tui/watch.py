@@ -131,7 +131,10 @@ class Watch:
         return max(self.shown.taken_at_ms - bookie.answered_at_ms, 0)
 
     def quantiles_age_ms(self, bookie: BookieSample) -> int | None:
-        """For how long a Java bookie has told the same quantiles; None for others, and where none are known.
+        """Return for how long a Java bookie has reported the same quantiles, in ms.
+
+        Return None for other bookies, and when no quantiles are known.
+
 
         Java's are of the last minute that is over, so they stand still while a minute goes by.
         """

@@ -155,9 +155,9 @@ class FaultyFileSystem:
 
     ``points`` counts the persistence points passed so far. With ``crash_after`` that many of them happen; the
     next one, and every operation of any kind after it, does not and raises CrashPointReached (``crashed`` is
-    True then, and the event ``stopped`` set). What the disk holds is ``inner``'s to tell, once all threads
-    that use this have ended: a call that began before the crash may still be doing its work.
-    ``sleep`` is how a latency is waited for. Safe for threads as far as ``inner`` is.
+    True then, and the event ``stopped`` set). ``inner`` has the content of the disk, once all threads that
+    use this file system have ended: a call that began before the crash may still be doing its work.
+    ``sleep`` waits for a latency. Safe for threads as far as ``inner`` is.
     """
 
     def __init__(

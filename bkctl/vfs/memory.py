@@ -22,7 +22,7 @@ from bkctl.vfs.volatile import VolatileBytes
 if TYPE_CHECKING:
     import random
 
-#: What :meth:`MemoryFileSystem.disk_space` calls the size of a disk without a bound.
+#: The size that :meth:`MemoryFileSystem.disk_space` reports for a disk without a bound.
 _UNBOUNDED_BYTES = 1 << 40
 _DEVICES = itertools.count(1)
 
@@ -110,7 +110,7 @@ class _Link(VolatileBytes):
         self.target = target
 
 
-#: What one create, rename, link or remove changed. A power cut keeps all of it or nothing.
+#: The changes of one create, rename, link or remove. A power cut keeps all of them or none.
 _NameChange = dict[str, VolatileBytes | None]
 
 

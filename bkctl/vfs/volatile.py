@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import random
 
-#: What a disk writes as a whole or not at all.
+#: Bytes that a disk writes as a whole or not at all.
 SECTOR_BYTES = 512
 
 

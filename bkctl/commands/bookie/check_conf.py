@@ -145,7 +145,7 @@ def _identity(read: ReadFates) -> tuple[ConfiguredBookie | None, str | None]:
     try:
         return configured_bookie(read.config), None
     except CorruptionError:
-        return None, None  # a cookie that does not parse, of which the directory's row tells
+        return None, None  # a cookie that does not parse, which the directory's row reports
     except (UsageError, RefusedError) as error:
         return None, str(error)
 

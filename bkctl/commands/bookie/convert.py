@@ -44,7 +44,7 @@ CONVERT_SCHEMA: Schema = (
     Key("needed_bytes", "int", "about so much is written there; the old index and the logs stay"),
 )
 
-#: What ``--to`` takes: the files, and the class that the configuration names for them.
+#: Values of ``--to``: the files, and the class that the configuration names for them.
 TARGETS: dict[str, tuple[StorageKind, str]] = {
     "db": (DB, DB_LEDGER_STORAGE),
     "interleaved": (IDX, INTERLEAVED_LEDGER_STORAGE),

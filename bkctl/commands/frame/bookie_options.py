@@ -96,7 +96,7 @@ def bookie_config(
     *,
     tell: Callable[[Notice], None] | None = None,
 ) -> BookieConfig:
-    """Load the configuration that the options give; what is to be said about it goes to ``tell``, or stderr.
+    """Load the configuration that the options give; notices about it go to ``tell``, or stderr.
 
     Raises UsageError, NotFoundError for a file that is not there.
     """

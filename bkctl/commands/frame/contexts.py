@@ -2,7 +2,7 @@
 
 They stand in ``contexts.json`` in ``$XDG_CONFIG_HOME/bkctl`` (``~/.config/bkctl``), which only its owner can
 read. A context gives values to environment variables, so that it says nothing that a variable could not, and
-a secret is always the name of a file. What counts, from the strongest to the weakest:
+a secret is always the name of a file. The order of precedence, from the strongest to the weakest:
 
 1. options on the line;
 2. the context that ``-c`` names on the line;
@@ -10,7 +10,7 @@ a secret is always the name of a file. What counts, from the strongest to the we
 4. the context that ``BKCTL_CONTEXT`` names, or else the one of ``bkctl context use``;
 5. ``./bkctl-data``.
 
-A bookie is not started by the context of ``bkctl context use``: where its data belong its configuration says.
+A bookie is not started by the context of ``bkctl context use``: its configuration says where its data belong.
 """
 
 from __future__ import annotations

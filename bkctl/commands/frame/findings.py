@@ -44,7 +44,7 @@ VERDICT_SCHEMA: Schema = (
     *NEXT_KEYS,
 )
 
-#: Keys that a table leaves out: what they hold is told on stderr.
+#: Keys that a table leaves out: their values are reported on stderr.
 _NOT_IN_TABLES = ("damage", "tail", "entries", "unchecked_ledgers", *(key.key for key in NEXT_KEYS))
 
 
@@ -149,7 +149,7 @@ def write_verdicts(
     next_step: Callable[[FileVerdict], NextStep | None],
     output: Format | None,
 ) -> None:
-    """Verdicts as rows; as a table without the damage and the next steps, which are told on stderr."""
+    """Write verdicts as rows; a table leaves out damage and next steps, which are reported on stderr."""
     rows = [verdict_row(verdict, next_step(verdict)) for verdict in verdicts]
     if chosen_format(output) is Format.TABLE:
         for row, verdict in zip(rows, verdicts, strict=True):

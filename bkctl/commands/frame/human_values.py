@@ -1,6 +1,6 @@
 """Values as people read them in a table: sizes, times, lists, and verdicts in their colours.
 
-JSON, NDJSON and CSV have the exact values; a table is for eyes. What a value is follows from its key:
+JSON, NDJSON and CSV have the exact values; a table is for eyes. The meaning of a value follows from its key:
 ``bytes`` and ``..._bytes`` count bytes, ``..._ms`` is a time when it is as large as a time since 1970 is.
 """
 

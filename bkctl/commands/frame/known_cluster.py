@@ -1,4 +1,4 @@
-"""Choose who is asked which ledgers exist: a metadata store, a dump of it, or nobody."""
+"""Choose the source that says which ledgers exist: a metadata store, a dump of it, or none."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bkctl import __version__
 
-# What a shell reports for a program that SIGPIPE ended (128 + 13).
+# The exit code that a shell reports for a program that SIGPIPE ended (128 + 13).
 READER_GONE = 141
 
 WHAT_IT_IS = (

@@ -252,7 +252,7 @@ def _write_table(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
             filled = {name for name in names if any(row.get(name) is not None for row in page)}
             for number, row in enumerate(page, count):
                 stream.write("\n" if number else "")
-                # What is empty here, and filled in other rows, is a key of rows of another kind.
+                # A key that is empty here, and filled in other rows, belongs to rows of another kind.
                 shown = [
                     name for name in names if name in row and (row[name] is not None or name not in filled)
                 ]

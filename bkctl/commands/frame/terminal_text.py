@@ -15,7 +15,7 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} |
     code: f"\\u{code:04x}"
     for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 }
-#: What separates lines and columns of a program's own text.
+#: Characters that separate lines and columns of a program's own text.
 _CONTROL_BUT_LAYOUT = {code: shown for code, shown in _CONTROL.items() if chr(code) not in "\n\r\t"}
 
 

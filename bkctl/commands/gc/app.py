@@ -400,7 +400,7 @@ def _exit_code(rows: Iterable[RunRow]) -> int:
 
 
 class _Told:
-    """The findings that are worth an exit code, told on stderr as they come."""
+    """The findings that are worth an exit code, reported on stderr as they come."""
 
     def __init__(self) -> None:
         self.exit_code = 0

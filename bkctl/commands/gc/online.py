@@ -13,7 +13,7 @@ from bkctl.errors import NotFoundError, RefusedError
 if TYPE_CHECKING:
     from bkctl.admin.gc.over_http import DirectoryGc
 
-#: What a bookie calls what it did to a log, in the words of the offline form.
+#: The words of the offline form for a bookie's names of what it did to a log.
 _ACTIONS = {"deleted": "remove", "compacted": "compact"}
 
 

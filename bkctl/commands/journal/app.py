@@ -156,7 +156,7 @@ ScanItem = journals.JournalEntries | journals.JournalMarked | Damage
 
 
 class _Scan:
-    """Turns what a scan finds into rows; tells damage and remembers the exit code."""
+    """Turns the items of a scan into rows, reports damage, and remembers the exit code."""
 
     def __init__(self, payload: str, padding: bool, show_secrets: bool) -> None:
         self.exit_code = 0

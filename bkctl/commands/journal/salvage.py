@@ -148,7 +148,7 @@ def _salvage(
     from bkctl.directories.holders import DirectoryLock
 
     with DirectoryLock(*find_stopped_bookie(filesystem, paths).every_dir) as lock:
-        # Whoever had the directories a moment ago may have changed them.
+        # The process that held the directories a moment ago may have changed them.
         bookie = find_stopped_bookie(filesystem, paths)
         salvage = plan(bookie)
         ask(_question(salvage, out), yes=yes)

@@ -34,9 +34,9 @@ PLAN_SCHEMA: Schema = (
     Key("know", "array of strings", "what to know before"),
 )
 
-#: What the doctor says of a directory that is empty, or not there.
+#: The doctor's findings about a directory that is empty, or not there.
 _LOST_KINDS = frozenset({"missing_cookie", "missing_directory"})
-#: What the doctor says of journals that a copy from before would bring back.
+#: The doctor's findings about journals that an earlier copy would bring back.
 _JOURNAL_KINDS = frozenset({"missing_journal", "mark_beyond_journal", "damaged_journal"})
 _SWAPPED = "journal directories were swapped"
 #: Findings of logs that a salvage ends: damaged bytes, or a log of another ledger directory.
@@ -164,7 +164,7 @@ def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> d
 def _with_digests(rows: list[dict[str, Any]], configuration: ConfigurationOptions) -> list[dict[str, Any]]:
     """Return the rows with rebuilds of an index that ask the metadata for the digests of the entries.
 
-    The id of a damaged record is no entry's: only its digest tells, and a MAC's needs the ledger's password.
+    The ids of a damaged record may be no entry's: only its digest proves them, and a MAC needs the password.
     """
     uri = configuration.metadata_uri
     if uri is None:
@@ -181,9 +181,9 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows with either the salvage of a damaged log or the rebuild of its index, never both.
 
     A salvage moves the rows of an index, so that an index which is gone or wrong is rebuilt first, beside the
-    damaged logs: the rebuild lists what they lost, sets limbo, and the next plan has the salvage. Where all
-    that is wrong with the index are rows that name damaged bytes, the salvage alone is enough: it lists their
-    entries and puts the ledgers into limbo, and ``ledger repair`` gives them new rows.
+    damaged logs: the rebuild lists the entries that they lost, sets limbo, and the next plan has the salvage.
+    If nothing but rows that name damaged bytes is wrong with the index, the salvage alone is enough: it lists
+    their entries and puts the ledgers into limbo, and ``ledger repair`` gives them new rows.
     """
 
     def index_of(row: dict[str, Any]) -> str:
@@ -253,9 +253,9 @@ def _journal_salvage(row: dict[str, Any], configuration: ConfigurationOptions, p
 def _with_rebuild(
     rows: list[dict[str, Any]], configuration: ConfigurationOptions, lost: list[str]
 ) -> list[dict[str, Any]]:
-    """Return the rows with 'bookie rebuild' for the directories whose disks somebody knows to be lost.
+    """Return the rows with 'bookie rebuild' for directories whose disks the operator knows to be lost.
 
-    A rebuild of a disk that is only not mounted would be hidden by it, with all that was written meanwhile.
+    If a disk were only not mounted, mounting it would hide the rebuilt files, with all written since then.
     Raises UsageError for a directory that is not empty.
     """
     if configuration.conf is None:

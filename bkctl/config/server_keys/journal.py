@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bkctl.config.keys import Area, ConfigKey, Declare, Kind, require_least
 from bkctl.errors import UsageError
 
-# What a Java bookie uses when its file names no directory.
+# The directories of a Java bookie whose file names none.
 JAVA_JOURNAL_DIRECTORY = "/tmp/bk-txn"  # noqa: S108
 JAVA_LEDGER_DIRECTORY = "/tmp/bk-data"  # noqa: S108
 

@@ -31,7 +31,7 @@ _ANY_VERSION = -1
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-#: kazoo has a warning for every attempt to connect; what comes of them is told by the errors raised here.
+#: kazoo logs a warning for every attempt to connect; the errors raised here report those that fail.
 _KAZOO_LOG = logging.getLogger(f"{__name__}.kazoo")
 _KAZOO_LOG.setLevel(logging.ERROR)
 
@@ -73,7 +73,7 @@ class ServerRefusalError(Exception):
 
 
 class ConnectionLostError(Exception):
-    """No answer; ``sent`` tells whether the request may have been carried out."""
+    """There was no answer; ``sent``: the request may have been carried out."""
 
     def __init__(self, detail: str, *, sent: bool) -> None:
         self.sent = sent

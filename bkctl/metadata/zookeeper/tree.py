@@ -417,7 +417,7 @@ class _ZooKeeperWatch:
         except ConnectionFailedError:
             raise  # the notice thread tries again
         except BkctlError as error:
-            # No permission, for now: nobody tells when it is given.
+            # There is no permission, for now: the server does not report when it is given.
             _LOG.warning("%s is not watched, again in %g s: %s", self._path, _REFUSED_DELAY_S, error)
             self._notices.post(self, self._look, delay_s=_REFUSED_DELAY_S)
 

@@ -5,8 +5,8 @@ each entry: a mix of its ids, its size and its stored digest where that was chec
 the checksum of its payload. Equal sums over equal numbers of entries mean equal entries.
 
 With an ensemble larger than the write quorum two bookies share only some entries of a block, so that there is
-a row for each remainder modulo ``step``: the distance at which the log's entries of the ledger repeat. Where
-a log has too few of them to tell, ``step`` is 60, of which most sizes of ensembles are divisors.
+a row for each remainder modulo ``step``: the distance at which the log's entries of the ledger repeat. If a
+log has too few of them to find it, ``step`` is 60, of which most sizes of ensembles are divisors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bkctl.scan.columns.column import Column
 from bkctl.scan.columns.log_columns import gather_i64
 
 BLOCK_ENTRIES = 1024
-#: The step of a ledger of which a log has too few entries to tell; a multiple of most ensembles' sizes.
+#: The step of a ledger of which a log has too few entries to find it; a multiple of most ensembles' sizes.
 UNKNOWN_STEP = 60
 #: So many consecutive entries are no part of a stripe: no write quorum is as large.
 _DENSE_ENTRIES = 8

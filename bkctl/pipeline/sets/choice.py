@@ -45,7 +45,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The sets to read, what is wrong, and what is only to be told."""
+    """The sets to read, the errors, and the notes that are only to be reported."""
 
     sets: tuple[CompleteSet, ...]
     problems: tuple[Problem, ...]
@@ -54,7 +54,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The cluster as far as metadata tells of it; a field is None when metadata does not say it."""
+    """The cluster as far as it is in the metadata; a field is None when the metadata do not have it."""
 
     instance_id: str | None = None
     bookies: frozenset[str] | None = None

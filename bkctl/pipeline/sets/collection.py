@@ -1,8 +1,9 @@
 """Collecting a bookie: one pass over its files, one set in a store.
 
 The order is what makes a set true of one moment although the bookie is at work. Journals come first, with the
-last mark: what is behind the mark counts as held, and what is in front of it was flushed into logs that are
-listed afterwards. Then the logs, then the index, and in the end a look at which logs went away meanwhile.
+last mark: entries behind the mark count as held, and those in front of it were flushed into logs that are
+listed afterwards. Then come the logs, then the index, and in the end a look at which logs went away during
+the pass.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from bkctl.scan.directory import COOKIE_NAME, inspect_directory, last_mark_of, r
 from bkctl.vfs import FileSystem
 from bkctl.workers import Workers
 
-#: Where the tasks of other processes are defined.
+#: The modules that define the tasks of other processes.
 _WORK_MODULES = ("bkctl.pipeline.sets.reading",)
 _PROCESSES_FROM_BYTES = 64 << 20
 

@@ -62,7 +62,7 @@ def file_state(filesystem: FileSystem, kind: str, file: SplitFile) -> SetFile | 
 
 
 class LogPass:
-    """Reads logs into ``keep(table, batches)``; ``pace`` is told of bytes that were read."""
+    """Reads logs into ``keep(table, batches)``; ``pace`` gets the bytes that were read."""
 
     def __init__(self, options: TableOptions, keep: Keep, pace: Callable[[int], None]) -> None:
         self._options = replace(everything_of(options), cores=0)

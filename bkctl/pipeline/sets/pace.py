@@ -31,7 +31,7 @@ class Pace:
         self._due = clock()
 
     def spend(self, size_bytes: int) -> None:
-        """Count bytes that were read, and wait until they were due. What was not used is not saved up."""
+        """Count bytes that were read, and wait until they were due. Unused time is not saved up."""
         if self._rate <= 0:
             return
         now = self._clock()
@@ -42,8 +42,10 @@ class Pace:
 
 @contextmanager
 def idle() -> Iterator[bool]:
-    """Work, here and in processes that are started meanwhile, when nobody else wants the disk, and with the
-    lowest share of the processor; gives whether the disk's scheduler granted it."""
+    """Let this process, and processes started inside the block, use the disk only when no other wants it.
+
+    They get the lowest share of the processor, too. Yields whether the disk's scheduler granted it.
+    """
     before = os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)

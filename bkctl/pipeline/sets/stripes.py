@@ -5,7 +5,7 @@ ids are one row for every W entries. A stripe is one row for all of them: of the
 those with ``(entry - phase) mod step < width``. A run without gaps is a stripe of step 1, width 1, phase 0.
 
 Stripes are found among runs, not asked of metadata: three runs of one length at equal distances begin one,
-and a shorter run may stand at either end. What fits no stripe stays a run, so nothing is ever lost by it.
+and a shorter run may stand at either end. A run that fits no stripe stays a run, so no entry is ever lost.
 """
 
 from __future__ import annotations

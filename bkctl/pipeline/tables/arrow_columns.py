@@ -17,7 +17,7 @@ from bkctl.scan.columns.column import Column
 from bkctl.scan.columns.log_columns import gather_i64
 
 _SIZE_BYTES = 4
-#: Where the payload starts in a body, by digest type.
+#: Offset of the payload in a body, by digest type.
 _FRONTS = np.array([HEADER_BYTES + DIGEST_BYTES[kind] for kind in KINDS], np.int64)
 
 ColumnMaker = Callable[[LogRows], pa.Array]
@@ -41,7 +41,7 @@ def header_field(rows: LogRows, position: int) -> pa.Array:
 
 
 def payload_lengths(rows: LogRows) -> tuple[Column, NDArray[np.bool_]]:
-    """Bytes of payload, and where they cannot be told: an unknown digest type, a body that is too short."""
+    """Return the bytes of payload, and which are unknown: the digest type is, or the body is too short."""
     lengths = rows.sizes - _FRONTS[rows.kinds]
     return lengths, (rows.kinds < 0) | (lengths < 0)
 

@@ -1,8 +1,8 @@
-"""Table ``checks``: what the digests of the entry logs' entries say, without a row for each entry.
+"""Table ``checks``: the results of the digests of the entry logs' entries, without a row for each entry.
 
 One row for each ledger, log, digest type and result, and one for each entry whose digest fails
-(``bad_entry``, ``bad_offset``). ``digest_ok`` is null where the digest cannot be told. ``bytes`` are those of
-the bodies. A piece of a large log has rows of its own.
+(``bad_entry``, ``bad_offset``). ``digest_ok`` is null where the type of the digest is unknown. ``bytes`` are
+those of the bodies. A piece of a large log has rows of its own.
 """
 
 from __future__ import annotations

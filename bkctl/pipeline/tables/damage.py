@@ -2,7 +2,8 @@
 
 Of a log that is not clean the table has what ``entrylog verify`` says, entries whose digest fails among it
 (``reason`` ``digest``). An index row that does not decode has no offset in a database, and 0 bytes. A file
-that cannot be opened at all is a row with the reason. What a power cut explains in a journal is no damage.
+that cannot be opened at all is a row with the reason. Ranges of a journal that a power cut explains are no
+damage.
 """
 
 from __future__ import annotations
@@ -67,9 +68,11 @@ class DamageTable:
 def plan_everything(
     paths: Sequence[str], options: TableOptions, *, journals: TableOptions | None = None
 ) -> list[Split]:
-    """Tasks over whole entry logs, journals (under options of their own, if given) and indexes; their
-    ``kind`` tells which. Of each path that is taken which it holds. Raises what planning the logs does when
-    one holds nothing of any kind."""
+    """Return tasks over whole entry logs, journals (under options of their own, if given) and indexes.
+
+    The ``kind`` of a task is one of these three. Each path gives tasks of the kinds that it holds. Raises
+    what planning the logs raises when a path holds nothing of any kind.
+    """
     filesystem = PosixFileSystem()
     held: dict[str, list[str]] = {ENTRY_LOG: [], JOURNAL: [], INDEX: []}
     for path in paths:

@@ -1,8 +1,8 @@
 """Table ``journal``: one row for each record of the journals but padding.
 
-``after_mark`` tells whether a record lies at or behind the last mark, so that a start would replay it; it is
-null where no ledger directory with a mark is found. ``digest_ok`` is null for an entry that a power cut
-explains (``scan.journal``).
+``after_mark`` is true for a record at or behind the last mark, which a start would replay; it is null where
+no ledger directory with a mark is found. ``digest_ok`` is null for an entry that a power cut explains
+(``scan.journal``).
 """
 
 from __future__ import annotations

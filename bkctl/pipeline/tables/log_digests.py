@@ -1,9 +1,9 @@
 """Digests of a clean log's entries, window by window, learnt from the log itself where metadata is silent.
 
 The type of a ledger is the one under which three of its entries check first. When a window does not hold
-enough of them, the reader looks ahead; at the end of the log at least half of what was tried has to check
-(``scan.digest_book``). What is learnt depends on this log alone (or on this piece of it), so that it is the
-same however logs are shared out among tasks.
+enough of them, the reader looks ahead; at the end of the log at least half of the entries that were tried
+have to check (``scan.digest_book``). The types that are learnt depend on this log alone (or on this piece of
+it), so that they are the same however logs are shared out among tasks.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LogDigests:
         self._complete = not book.needs_survey
 
     def judge(self, columns: RecordColumns) -> tuple[Codes, Codes]:
-        """Codes of the digest types, and of the results: 1 checks, -1 cannot be told.
+        """Return codes of the digest types, and of the results: 1 checks, -1 unknown.
 
         Raises NotCleanError when an entry's digest does not check.
         """
@@ -124,7 +124,7 @@ class LogDigests:
             self._digesters[ledger] = None if found is None else self._same.setdefault(found, found)
 
     def _is_suspect(self, ledger: int) -> bool:
-        """Whether an entry's ledger id may be what is damaged; the reader that knows damage can tell."""
+        """Return whether an entry's ledger id may be damaged; the reader that knows damage finds out."""
         return self.book.digester(ledger) is None and self.book.is_strange(ledger)
 
     def _look_ahead(self, columns: RecordColumns, strange: list[int]) -> None:

@@ -30,8 +30,8 @@ class Extent:
 def follow(filesystem: FileSystem, log: SplitFile, start: int, bytes_max: int | None = None) -> Extent:
     """Follow the chain of records from ``start``, an earlier ``end`` or 0, for about ``bytes_max`` bytes.
 
-    In a log that has been rolled the end is the file's, whatever is in front of it: what does not follow the
-    chain is damage, which its reader tells. Raises NotFoundError, StorageError.
+    In a log that has been rolled the end is the file's, whatever is in front of it: bytes that do not follow
+    the chain are damage, which the log's reader reports. Raises NotFoundError, StorageError.
     """
     file = SteadyFile(filesystem.open(log.path))
     try:

@@ -31,9 +31,9 @@ def plan_logs(
 ) -> list[Split]:
     """Tasks over the entry logs of ``paths``, with the known digests of the ledgers in them.
 
-    Logs whose ledgers map names no wanted ledger are left out. Where digests are in a file their readers look
-    them up, and no log is opened for them. ``digests`` False leaves metadata unread,
-    ``pieces`` False never cuts a log.
+    Logs whose ledgers map names no wanted ledger are left out. If digests are in a file the tasks look them
+    up there, and no log is opened for them. ``digests`` False leaves metadata unread, ``pieces`` False never
+    cuts a log.
     """
     filesystem = PosixFileSystem()
     files = log_files(filesystem, paths, options)
@@ -61,7 +61,7 @@ def plan_logs(
 def _mapped(filesystem: FileSystem, file: SplitFile) -> set[int] | None:
     """Return the ledgers of a log by its map.
 
-    None when the log has no map, or cannot be read, which its reader tells.
+    None when the log has no map, or cannot be read, which its reader reports.
     """
     with suppress(NotFoundError, StorageError):
         log = SteadyFile(filesystem.open(file.path))

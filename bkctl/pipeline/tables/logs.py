@@ -32,7 +32,7 @@ _MAPS_PER_SPLIT = 200
 
 
 class Logs:
-    """One row for each log; ``damaged`` is what its header and map tell, ``version`` null when unreadable."""
+    """One row for each log; ``damaged`` is by its header and map, ``version`` is null when unreadable."""
 
     name = "logs"
     schema = LOGS

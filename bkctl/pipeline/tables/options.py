@@ -38,10 +38,10 @@ class TableOptions:
 
     ``bookie`` names the bookie instead of the directories' cookies. ``without_indexes`` are directories whose
     index is left out. ``stored_digests`` is a file of digests that a job made of metadata.
-    ``damage``: ``fail`` raises
-    CorruptionError at the first damage; ``rows`` delivers what is whole, and table ``damage`` tells the
-    rest; ``skip`` leaves entries out as well whose digest fails. ``fail_on_data_loss``: whether a stream
-    stops at a log that went away before it was read. ``secrets`` shows master keys.
+    ``damage``: ``fail`` raises CorruptionError at the first damage; ``rows`` delivers whole records, and
+    table ``damage`` has the rest; ``skip`` leaves entries out as well whose digest fails.
+    ``fail_on_data_loss``: whether a stream stops at a log that went away before it was read. ``secrets``
+    shows master keys.
 
     Splits: ``split_bytes`` of small files make one, less where ``cores`` would have no work; logs above
     ``large_log_bytes`` are cut into pieces of about ``split_bytes``. ``batch_rows`` and

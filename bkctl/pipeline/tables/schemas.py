@@ -169,7 +169,7 @@ DAMAGE = pa.schema(
         ("reason", pa.string()),
     ]
 )
-#: Rows of ``checks`` and of ``damage``, which ``part`` tells apart; what a part lacks is null.
+#: Rows of ``checks`` and of ``damage``, which ``part`` distinguishes; columns that a part lacks are null.
 VERIFICATION = pa.schema(
     [
         *_PLACE,

@@ -10,8 +10,8 @@ from bkctl.pipeline.tables.stored_digests import StoredDigests
 
 #: A split for which starting a task is not worth it unless there is nothing else to do.
 SPLIT_BYTES_MIN = 16 << 20
-#: Files of a split: each costs the opening and the look at its head, however small it is. Where every ledger
-#: has a log of its own there are millions.
+#: Files of a split: each costs the opening and a read of its head, however small it is. When every ledger
+#: has a log of its own there are millions of files.
 SPLIT_FILES_MAX = 512
 
 #: The kind of a split that a stream reads: a log that is gone is lost data.

@@ -1,4 +1,4 @@
-"""The points of a trend: what a count was at a time, or why nobody can say.
+"""The points of a trend: the value of a count at a time, or why it is unknown.
 
 A point is what a run with ``--as-of`` that time would have read: the newest complete set of each bookie, the
 newest finished run of each job, no older than ``--max-age``. Where there is none the value is null and the
@@ -122,8 +122,8 @@ class Trend:
 def with_changes(points: Iterable[Point]) -> Iterator[Point]:
     """Give the points of one series, in the order of time, their changes.
 
-    Only between two values that are the whole truth: a difference to a lower bound would tell of what was not
-    examined, and not of the fleet.
+    A change is counted only between two values that are the whole truth: a difference to a lower bound would
+    be about the parts that were not examined, and not about the fleet.
     """
     before: Point | None = None
     for point in points:

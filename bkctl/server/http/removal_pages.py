@@ -95,7 +95,7 @@ class _Job:
             self._result = await self._work()
         except BkctlError as error:
             self._error = str(error)
-        except Exception as error:  # noqa: BLE001 - nobody waits for the task: the state tells
+        except Exception as error:  # noqa: BLE001 - nobody waits for the task: its state has the error
             self._error = f"internal error: {error!r}"
             _log.exception("%s of bookie %s failed", self.order.kind, names)
         finally:

@@ -247,8 +247,8 @@ def rows(
 def short_names(bookies: Sequence[str], cells: int, mark: str) -> dict[str, str]:
     """Shorten the name of each bookie to so many cells.
 
-    Where one is too long all lose the end that they have in common, a domain and a port; what tells them
-    apart is then at their end, which is kept.
+    When one is too long all lose the end that they have in common, a domain and a port; they are then
+    distinguished by their end, which is kept.
     """
     if not bookies or max(map(width_of, bookies)) <= cells:
         return {bookie: bookie for bookie in bookies}

@@ -21,7 +21,7 @@ from bkctl.tui.models import directory_lines
 from bkctl.tui.models.sparks import spark
 from bkctl.tui.thresholds import Threshold
 
-#: What is to be run on the bookie's machine, or with its --url.
+#: Commands to be run on the bookie's machine, or with its --url.
 CONFIRM_COMMAND = "bkctl bookie gc --confirm-deletions"
 LOG_COMMANDS = ("bkctl entrylog show {log_id}", "bkctl gc explain")
 

@@ -81,7 +81,7 @@ def ledger_rows(
 
 
 def all_per_second(bookies: Iterable[BookieSample], *, by_bytes: bool) -> float:
-    """Return what the bookies that tell of ledgers take in a second: entries, or 10^6 bytes."""
+    """Return the rate of all bookies that report ledgers, per second: entries, or 10^6 bytes."""
     rates = ((bookie.add_mb_per_s if by_bytes else bookie.adds_per_s) or 0.0 for bookie in bookies)
     return sum(rates)
 

@@ -55,7 +55,7 @@ def detail(
 ) -> list[Line]:
     """Show the chosen bookie: its summary, and with ``rows`` each further part that fits as a whole.
 
-    ``told`` is what it answered last.
+    ``told`` is its last answer.
     """
     mode, tone = health.mode(bookie)
     head = (
