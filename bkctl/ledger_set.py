@@ -86,7 +86,7 @@ class LedgerSet(Collection[int]):
             part.clear()
 
     def issuperset(self, other: LedgerSet) -> bool:
-        """Whether all ids of ``other`` are here."""
+        """Return whether all ids of ``other`` are here."""
         return all(its.keys() <= part.keys() for part, its in self._with(other))
 
     def __or__(self, other: LedgerSet) -> LedgerSet:

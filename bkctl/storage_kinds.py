@@ -57,19 +57,19 @@ class StorageKind:
     has_metadata_cache: bool
 
     def is_in(self, indexes: Collection[str]) -> bool:
-        """Whether a directory with these indexes has one of this kind."""
+        """Return whether a directory with these indexes has one of this kind."""
         return any(name in indexes for name in self.indexes)
 
     def has_others_in(self, indexes: Collection[str]) -> bool:
-        """Whether a directory with these indexes has one of another kind."""
+        """Return whether a directory with these indexes has one of another kind."""
         return any(kind.is_in(indexes) for kind in KINDS if kind != self)
 
     def finds_nothing_in(self, indexes: Collection[str]) -> bool:
-        """Whether a bookie of this kind would find none of the ledgers of a directory with these indexes."""
+        """Return whether a bookie of this kind would find no ledger of a directory with these indexes."""
         return self.has_others_in(indexes) and self.indexes[0] not in indexes
 
     def has_trace_in(self, names: Iterable[str]) -> bool:
-        """Whether one of the names in ``current`` is this kind's: an index, or one that a tool moved away."""
+        """Return whether a name in ``current`` is this kind's: an index, or one that a tool moved away."""
         return any(name.split(".", 1)[0] in self.traces for name in names)
 
 

@@ -57,11 +57,11 @@ class Distribution:
         return tuple([(first + w) % size for w in range(size)])
 
     def holds(self, index: int, entry: int) -> bool:
-        """Whether ``entry`` goes to ``index``."""
+        """Return whether ``entry`` goes to ``index``."""
         return (index - entry) % self.ensemble_size < self.write_quorum
 
     def covered(self, known: Collection[int]) -> bool:
-        """Whether the indices in ``known`` leave no ack quorum that could have been silent.
+        """Return whether the indices in ``known`` leave no ack quorum that could have been silent.
 
         That is: in every write set, fewer than Aq bookies are not known. An index is known when its bookie
         answered with what it has, or that it has nothing; an error says nothing, like no answer.

@@ -80,7 +80,7 @@ class Digester:
         return b""
 
     def checks(self, body: bytes, header_bytes: int = 32) -> bool:
-        """Whether the digest inside ``body`` (header, digest, data) is right."""
+        """Return whether the digest inside ``body`` (header, digest, data) is right."""
         data = header_bytes + self.size_bytes
         if len(body) < data:
             return False

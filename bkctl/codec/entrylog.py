@@ -99,7 +99,7 @@ def decode_header(data: bytes) -> EntryLogHeader:
 
 
 def is_direct(data: bytes) -> bool:
-    """Whether the first bytes of a log show the DirectIO layout."""
+    """Return whether the first bytes of a log show the DirectIO layout."""
     if len(data) < HEADER_BYTES + _DIRECT_MARK.size:
         return False
     size, ledger = _DIRECT_MARK.unpack_from(data, HEADER_BYTES)
@@ -121,7 +121,7 @@ def encode_map_update(header: EntryLogHeader) -> tuple[int, bytes]:
 
 
 def is_map_batch(size: int, ledger: int, entry: int) -> bool:
-    """Whether a record's first three numbers are those of a ledgers-map batch."""
+    """Return whether a record's first three numbers are those of a ledgers-map batch."""
     return (
         ledger == NOT_AN_ENTRY
         and entry == MAP_MARKER

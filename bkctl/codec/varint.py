@@ -41,7 +41,7 @@ def decode(varint: bytes) -> int:
 
 
 def are_canonical(pieces: Sequence[bytes]) -> bool:
-    """Whether every one of ``pieces`` is one canonical varint of a number below 2^63, and nothing else.
+    """Return whether each of ``pieces`` is one canonical varint of a number below 2^63, and nothing else.
 
     Every last byte ends a varint and there are as many such bytes as pieces, so no piece has two of them. An
     overlong form ends with a zero byte that is not all of it.

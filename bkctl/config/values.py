@@ -61,7 +61,7 @@ class GivenValues:
         return self._given[name].where if name in self._given else "default"
 
     def is_given(self, name: str) -> bool:
-        """Whether the key is set to something; an empty text is not set."""
+        """Return whether the key is set to something; an empty text is not set."""
         self.asked.add(name)
         return name in self._given and any(self.items(name))
 
@@ -203,7 +203,7 @@ class GivenValues:
             yield Notice(True, one.where, f"{key.name} has no effect here: {key.reason}")
 
     def _differs(self, key: ConfigKey, one: Given) -> bool:
-        """Whether leaving the key out would be the same for Java; what does not parse differs."""
+        """Return whether leaving the key out would be the same for Java; what does not parse differs."""
         try:
             parsed = key.parse(self.items(key.name), one.where)
         except UsageError:

@@ -77,7 +77,7 @@ def directory_facts(
 
 
 def holds_nothing(names: Iterable[str]) -> bool:
-    """Whether there is nothing among the files of a directory but a cookie, or half of one."""
+    """Return whether there is nothing among the files of a directory but a cookie, or half of one."""
     return all(name == COOKIE_NAME or _HALF_COOKIE.fullmatch(name) for name in names)
 
 

@@ -17,7 +17,7 @@ _PLAN_BYTES_MAX = 64 << 20
 
 
 def is_half_converted(fs: FileSystem, current_dir: str) -> bool:
-    """Whether the cookie of a directory is away for a conversion. Raises StorageError."""
+    """Return whether the cookie of a directory is away for a conversion. Raises StorageError."""
     if fs.status(join(current_dir, COOKIE_NAME)) is not None:
         return False
     return fs.status(join(current_dir, CONVERSION_NAME, COOKIE_NAME)) is not None

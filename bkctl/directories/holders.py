@@ -64,7 +64,7 @@ def holders(directory: str) -> list[Holder]:
 
 
 def is_dirty(directory: str) -> bool:
-    """Whether the directory carries the mark of a bookie that runs, or ended without shutting down."""
+    """Return whether the directory carries the mark of a bookie that runs, or ended without shutting down."""
     return os.path.exists(os.path.join(directory, DIRTY_NAME))
 
 

@@ -71,7 +71,7 @@ class IndexSpace:
         return sum(log.size_bytes for log in self.logs)
 
     def is_elsewhere(self, ledger: int) -> bool:
-        """Whether a ledger is another directory's."""
+        """Return whether a ledger is another directory's."""
         return self.position is not None and ledger % self.directories != self.position
 
 
@@ -190,7 +190,7 @@ def _add_relatives(filesystem: FileSystem, bookie: _Bookie, cookie: bytes | None
 
 
 def _is_part(directory: BookieDirectory) -> bool:
-    """Whether a neighbour without a cookie can be a part of a bookie, and no bookie itself."""
+    """Return whether a neighbour without a cookie can be a part of a bookie, and no bookie itself."""
     return bool(directory.journals or directory.logs) and storage_kind(directory) is None
 
 

@@ -48,7 +48,7 @@ class LedgerDirectory:
     index_dir: str
 
     def serves(self, ledger: int) -> bool:
-        """Whether the ledger's entries belong here."""
+        """Return whether the ledger's entries belong here."""
         return ledger % self.count == self.position
 
 

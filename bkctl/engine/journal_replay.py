@@ -224,14 +224,14 @@ class _FileReplay:
             self._ledgers.put(storage, keys, bodies)
 
     def _is_known(self, ledger: int) -> bool:
-        """Whether entries of a ledger are kept; without a row it was deleted, or its key is damaged."""
+        """Return whether entries of a ledger are kept; without a row it was deleted, or its key is damaged."""
         return ledger not in self._replay.skipped_until and self._row(ledger) is not None
 
     def _may_be_unsynced(self, offset: int) -> bool:
         return self._file.hole_from is not None and offset >= self._file.hole_from
 
     def _lacks_sector(self, record: MarkedRecord) -> bool:
-        """Whether a special record, whose lengths have been checked, is perhaps half written."""
+        """Return whether a special record, whose lengths have been checked, is perhaps half written."""
         return self._may_be_unsynced(record.offset) and lacks_sector(record.offset, record.body)
 
     def _row(self, ledger: int) -> LedgerData | None:
@@ -241,7 +241,7 @@ class _FileReplay:
         return self._ledgers.kept_row(ledger)
 
     def _is_lossy(self, ledger: int) -> bool:
-        """Whether something of the ledger may have been lost."""
+        """Return whether something of the ledger may have been lost."""
         return self._replay.lossy or self._ledgers.storage_of(ledger) in self._ledgers.without_rows
 
     def _special(self, record: MarkedRecord) -> None:
@@ -328,7 +328,7 @@ class _FileReplay:
 
 
 def _is_behind(blob: bytes, known: bytes | None) -> bool:
-    """Whether an explicit LAC is lower than the one that is known."""
+    """Return whether an explicit LAC is lower than the one that is known."""
     try:
         return known is not None and decode_explicit_lac(blob).lac < decode_explicit_lac(known).lac
     except CorruptionError:

@@ -130,5 +130,5 @@ def grant(ledger: int, master_key: bytes) -> bytes:
 
 
 def is_blank(master_key: bytes) -> bool:
-    """Whether a stored key is no key: empty or all zeros, as index rebuilds leave it."""
+    """Return whether a stored key is no key: empty or all zeros, as index rebuilds leave it."""
     return not any(master_key)

@@ -194,8 +194,10 @@ class LogKeeper(Protocol):
         """
 
     def is_lost(self, key: bytes) -> bool:
-        """Whether the index ought to have an entry that it did not have when it was asked: its ledger is
-        here, and no flush is going to write its row. From any thread. Raises StorageError, CorruptionError.
+        """Return whether the index lacks an entry that it ought to have, after it was asked for the entry.
+
+        The ledger is here then, and no flush is going to write the entry's row. From any thread. Raises
+        StorageError, CorruptionError.
         """
 
 
@@ -255,7 +257,7 @@ class LedgerStorage(Protocol):
     # --- puts: under the engine lock ------------------------------------------------------------------------
 
     def has_room(self, size_bytes: int, entries: int) -> bool:
-        """Whether a batch (the sum of its bodies' lengths, their number) can be put now.
+        """Return whether a batch (the sum of its bodies' lengths, their number) can be put now.
 
         False means that room is being made, or that the storage has failed. A batch larger than all there is
         is taken by an empty storage. Under the engine lock; memory only.
@@ -286,7 +288,7 @@ class LedgerStorage(Protocol):
         """
 
     def has_unflushed(self, ledger: int) -> bool:
-        """Whether entries of a ledger wait for a flush. Under the engine lock; memory only."""
+        """Return whether entries of a ledger wait for a flush. Under the engine lock; memory only."""
 
     # --- reads: any thread ----------------------------------------------------------------------------------
 
@@ -314,7 +316,10 @@ class LedgerStorage(Protocol):
         """Return the bodies of many entries, or the errors that :meth:`read` would raise."""
 
     def claim_next(self, key: bytes) -> bool:
-        """Whether who was given this entry by a cache is to call :meth:`read_next`. Memory only."""
+        """Return whether the caller that got this entry from a cache is to call :meth:`read_next`.
+
+        Memory only.
+        """
 
     def read_next(self, ledger: int) -> None:
         """Read entries of a ledger ahead of a client that reads it in order; failures are not reported."""

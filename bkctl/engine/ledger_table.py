@@ -104,7 +104,7 @@ class LedgerTable:
         ledgers.set(ledger, row)
 
     def is_limbo(self, ledger: int) -> bool:
-        """Whether the ledger may have lost entries on this bookie."""
+        """Return whether the ledger may have lost entries on this bookie."""
         row = self.storage_of(ledger).ledgers.get(ledger)
         return row is not None and bool(row.limbo)
 
@@ -177,7 +177,7 @@ class LedgerTable:
         self._buried[ledger] = now_s + BURIED_S
 
     def is_buried(self, ledger: int, now_s: float) -> bool:
-        """Whether the ledger was fenced and then deleted, not too long ago."""
+        """Return whether the ledger was fenced and then deleted, not too long ago."""
         return self._buried.get(ledger, now_s) > now_s
 
     def refuse_buried(self, ledger: int, now_s: float) -> None:

@@ -26,7 +26,7 @@ class LimboExit:
         self._table = table
 
     def is_limbo(self, ledger: int) -> bool:
-        """Whether a missing entry of the ledger is answered as unknown. Raises NoLedgerError."""
+        """Return whether a missing entry of the ledger is answered as unknown. Raises NoLedgerError."""
         self._require(ledger)
         return self._table.is_limbo(ledger)
 

@@ -254,7 +254,7 @@ class _JournaledEntries:
             self._entries[ledger] = array("q", sorted(entries))
 
     def has(self, ledger: int, entry: int) -> bool:
-        """Whether a journal has the entry."""
+        """Return whether a journal has the entry."""
         entries = self._entries.get(ledger)
         if entries is None:
             return False

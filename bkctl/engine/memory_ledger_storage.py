@@ -160,7 +160,7 @@ class MemoryLedgerStorage:
         self.stop()
 
     def has_room(self, size_bytes: int, entries: int) -> bool:
-        """Whether a batch can be put now; when not, a checkpoint is asked for."""
+        """Return whether a batch can be put now; when not, a checkpoint is asked for."""
         if self._failure is None and (
             not self._fresh_bytes or self._fresh_bytes + size_bytes <= self._bytes_max
         ):
@@ -199,7 +199,7 @@ class MemoryLedgerStorage:
         self.ledgers.delete(ledger)
 
     def has_unflushed(self, ledger: int) -> bool:
-        """Whether entries of a ledger wait for a flush."""
+        """Return whether entries of a ledger wait for a flush."""
         return ledger in self._fresh
 
     def cached(self, key: bytes) -> bytes | None:
@@ -242,7 +242,7 @@ class MemoryLedgerStorage:
         return False
 
     def read_next(self, ledger: int) -> None:
-        """Everything is in memory."""
+        """Do nothing: everything is in memory."""
 
     def count_reads(self, count: int, started_s: float, *, failed: int = 0) -> None:
         """Count reads that began at ``started_s``."""

@@ -56,7 +56,10 @@ class ReadStage:
         self._table.storage_of(ledger).count_reads(count, started_s)
 
     def claim_next(self, key: bytes) -> bool:
-        """Whether who was given this entry by a cache is to call :meth:`read_next`. Memory only."""
+        """Return whether the caller that got this entry from a cache is to call :meth:`read_next`.
+
+        Memory only.
+        """
         (ledger,) = _LEDGER.unpack_from(key)
         return self._table.storage_of(ledger).claim_next(key)
 
@@ -140,7 +143,7 @@ class ReadStage:
         return None if row is None else row.explicit_lac
 
     def is_known(self, ledger: int) -> bool:
-        """Whether the bookie knows the ledger. Memory only."""
+        """Return whether the bookie knows the ledger. Memory only."""
         return self._table.storage_of(ledger).ledgers.get(ledger) is not None
 
     def watch(self, ledger: int, previous: int, notify: Callable[[int, int | None], None]) -> LacWatch | None:

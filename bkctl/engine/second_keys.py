@@ -91,7 +91,7 @@ class LedgerLives:
 
 
 def alike(one: bytes, other: bytes) -> bool:
-    """Whether two different keys are one of which some bytes were changed: a quarter of them is the same.
+    """Return whether two different keys are one with some bytes changed: a quarter of the bytes is equal.
 
     That happens to two SHA-1 values once in seventy million.
     """

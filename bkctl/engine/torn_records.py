@@ -47,7 +47,7 @@ _HELD_BYTES_MAX = 16 << 20
 
 
 def looks_torn(offset: int, body: bytes) -> bool:
-    """Whether a record lacks a sector, or its length word is cut by the end of one.
+    """Return whether a record lacks a sector, or its length word is cut by the end of one.
 
     ``offset`` is where the length word stands in the file. A record within one sector never looks torn.
     """
@@ -56,7 +56,7 @@ def looks_torn(offset: int, body: bytes) -> bool:
 
 
 def lacks_sector(offset: int, body: bytes) -> bool:
-    """Whether the share of some sector in a record, whose length must be right, is nothing but zeros."""
+    """Return whether a record, whose length must be right, has only zeros in its share of some sector."""
     size = len(body)
     start = SECTOR_BYTES - offset % SECTOR_BYTES - _LENGTH_BYTES
     for at in range(max(start, 0), size, SECTOR_BYTES):
@@ -67,7 +67,7 @@ def lacks_sector(offset: int, body: bytes) -> bool:
 
 
 def proves_itself(body: bytes) -> bool:
-    """Whether an entry's digest is a CRC that checks."""
+    """Return whether an entry's digest is a CRC that checks."""
     return any(digester.checks(body) for digester in _KEYLESS)
 
 
@@ -126,7 +126,7 @@ class TornEntries:
 
 
 def _has_another(storage: LedgerStorage, ledger: int, entry: int, body: bytes) -> bool:
-    """Whether the entry is there with other bytes; one that cannot be read counts as not there."""
+    """Return whether the entry is there with other bytes; one that cannot be read counts as not there."""
     if entry < 0:
         return False
     try:
@@ -136,7 +136,7 @@ def _has_another(storage: LedgerStorage, ledger: int, entry: int, body: bytes) -
 
 
 def _has_crcs(storage: LedgerStorage, ledger: int) -> bool:
-    """Whether the ledger's digests are CRCs: one of its entries proves itself."""
+    """Return whether the ledger's digests are CRCs: one of its entries proves itself."""
     try:
         entries = list(islice(storage.entries(ledger), _TRIED_ENTRIES))
     except BookieError:

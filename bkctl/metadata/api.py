@@ -64,7 +64,7 @@ class LayoutManager(Protocol):
     """The cluster as a whole. No method but the last three writes anything."""
 
     def cluster_exists(self) -> bool:
-        """Whether the ledgers root is there."""
+        """Return whether the ledgers root is there."""
 
     def read_layout(self) -> LayoutText | None:
         """Read LAYOUT; None when the cluster has none (as Pulsar makes them)."""
@@ -238,7 +238,7 @@ class LedgerManager(Protocol):
     """Ledger metadata. "No such ledger" is only ever said when the cluster is there and the ledger is not."""
 
     def ledger_exists(self, ledger: int) -> bool:
-        """Whether the ledger has metadata."""
+        """Return whether the ledger has metadata."""
 
     def ledger_ranges(self) -> Iterator[LedgerRange]:
         """Yield the whole id space 0 to 2^63-1 in adjoining ranges, ascending.
@@ -344,7 +344,7 @@ class Underreplication(Protocol):
         """
 
     def enabled(self) -> bool:
-        """Whether ledgers that are marked may be replicated."""
+        """Return whether ledgers that are marked may be replicated."""
 
     def set_enabled(self, enabled: bool) -> None:
         """Let autorecovery work, or rest after the ledgers that it is at."""

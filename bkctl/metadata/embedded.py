@@ -516,7 +516,7 @@ def _holder(pid: int) -> str:
 
 
 def _is_gone(holder: str) -> bool:
-    """Whether the process is certainly no more: same namespace, and none of its id and start."""
+    """Return whether the process is certainly no more: same namespace, and none of its id and start."""
     words = holder.split()
     if len(words) != 6 or not words[1].isdigit():
         return False

@@ -14,7 +14,7 @@ _EVERYWHERE = ("", "0.0.0.0", "::", "0:0:0:0:0:0:0:0", "[::]")  # noqa: S104 - c
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only its own machine reaches a host, by its name or address."""
+    """Return whether only its own machine reaches a host, by its name or address."""
     if host == "localhost":
         return True
     try:

@@ -28,7 +28,7 @@ class LedgerFilter:
     topic: str | None = None
 
     def accepts(self, found: StoredLedger) -> bool:
-        """Whether a ledger is wanted."""
+        """Return whether a ledger is wanted."""
         metadata = found.metadata
         if self.states and metadata.state not in self.states:
             return False

@@ -140,7 +140,7 @@ class Parameters:
                 raise UsageError(f"{name!r} is no id of a bookie")
 
     def wants(self, name: str | None) -> bool:
-        """Whether an option that something depends on is set."""
+        """Return whether an option that something depends on is set."""
         return name is None or bool(getattr(self, name))
 
     def views(self) -> dict[str, str]:

@@ -173,7 +173,7 @@ def refuse_twins(sets: Sequence[TableSet], rows: Sequence[Mapping[str, Any]]) ->
 
 
 def _is_once(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether rows of one bookie are of different directories, and no more than its cookie names."""
+    """Return whether rows of one bookie are of different directories, and no more than its cookie names."""
     dirs = [row["dir"] for row in rows]
     names_its_dirs = all(row["ledger_dirs"] for row in rows)
     return len(set(dirs)) == len(dirs) and names_its_dirs and not twin_directories(rows)

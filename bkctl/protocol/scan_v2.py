@@ -49,7 +49,7 @@ KEY_OF = itemgetter(slice(16))
 
 
 def are_positive(keys: list[bytes]) -> bool:
-    """Whether no ledger and no entry id is negative: the first byte of each has its top bit clear."""
+    """Return whether no ledger and no entry id is negative: the first byte of each has its top bit clear."""
     return b"".join(keys)[::8].isascii()
 
 

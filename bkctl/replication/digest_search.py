@@ -95,7 +95,7 @@ class DigestSearchMachine(OperationMachine):
 
 
 def _is_whole(entry: LedgerEntry, body: bytes | None) -> bool:
-    """Whether nothing stands between the header and the payload of a ledger's first entry."""
+    """Return whether nothing stands between the header and the payload of a ledger's first entry."""
     return body is not None and len(body) - HEADER_BYTES == entry.length
 
 

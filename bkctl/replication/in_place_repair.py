@@ -252,7 +252,7 @@ class InPlaceRepair:
         return targets
 
     def _takes_copies(self, replica: Replica) -> bool:
-        """Whether a copy can be sent; if not, say why."""
+        """Return whether a copy can be sent; if not, say why."""
         outcome = self._of(replica.bookie)
         if replica.state is ReplicaState.NO_ANSWER:
             reason = replica.detail

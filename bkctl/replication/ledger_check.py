@@ -185,7 +185,7 @@ class LedgerCheck:
             self._silent[bookie] = self._silent[bookie] + 1 if bookie in silent else 0
 
     def _is_doubtful(self, one: BadIndex) -> bool:
-        """Whether the bookie may be starting again."""
+        """Return whether the bookie may be starting again."""
         if one.defect is Defect.NOT_REGISTERED:
             return one.bookie in self._up_at_the_start or one.bookie in self._office.spared
         return one.defect is Defect.UNKNOWN

@@ -35,7 +35,7 @@ class AutoRecoverySettings:
 
 
 class AutoRecovery:
-    """The auditor and the worker, on the running event loop. ``store`` stays open at the end.
+    """Runs the auditor and the worker on the running event loop. ``store`` stays open at the end.
 
     ``bookie`` is the name that others read in the auditor's vote, ``choice`` chooses the bookies that get
     copies, ``adheres`` is the placement policy that the auditor checks, ``mends`` finds new bookies for

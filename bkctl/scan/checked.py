@@ -31,7 +31,7 @@ class Wanted:
         return self.ledger is None and self.entries is None and self.file_bytes is None
 
     def ids(self, ledger: int, entry: int) -> bool:
-        """Whether an entry is wanted."""
+        """Return whether an entry is wanted."""
         if self.ledger is not None and ledger != self.ledger:
             return False
         return self.entries is None or self.entries[0] <= entry <= self.entries[1]

@@ -51,7 +51,7 @@ def _ends_with_zeros(item: object) -> bool:
 
 
 def _cuts(following: object, key: object) -> bool:
-    """Whether what follows a key may have begun within it."""
+    """Return whether what follows a key may have begun within it."""
     assert isinstance(key, MarkedRecord)
     if isinstance(following, Damage):
         return following.offset == key.end

@@ -48,4 +48,4 @@ class Dialect(Protocol):
         """Return the start of filler that ends at ``end``; ``end`` without filler, never before ``start``."""
 
     def torn(self, head: bytes, room: int) -> bool:
-        """Whether ``head`` begins a record that has more than ``room`` bytes."""
+        """Return whether ``head`` begins a record that has more than ``room`` bytes."""

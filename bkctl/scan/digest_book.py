@@ -210,7 +210,7 @@ class DigestBook:
                 self._settled[ledger] = self._candidates[best]
 
     def is_strange(self, ledger: int) -> bool:
-        """Whether so few entries name the ledger, none with a checking digest, that its id may be damage."""
+        """Return whether a ledger's id may be damage: few entries name it, none with a digest that checks."""
         tally = self._tallies.get(ledger)
         return ledger not in self._settled and tally is not None and tally.tried <= STRANGER_ENTRIES_MAX
 

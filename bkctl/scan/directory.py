@@ -184,7 +184,7 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
 
 
 def _may_be(kind: Callable[[FileSystem, str], bool], filesystem: FileSystem, path: str) -> bool:
-    """Whether a directory is of a kind; of one that cannot be looked into opening it will report why."""
+    """Return whether a directory is, or may be, of a kind; opening an unreadable one will report why."""
     try:
         return kind(filesystem, path)
     except NotFoundError:
@@ -209,7 +209,7 @@ def _size(filesystem: FileSystem, path: str) -> int:
 
 
 def is_key_value_store(filesystem: FileSystem, path: str) -> bool:
-    """Whether ``path`` is a RocksDB directory."""
+    """Return whether ``path`` is a RocksDB directory."""
     facts = filesystem.status(join(path, "CURRENT"))
     return facts is not None and not facts.is_dir
 

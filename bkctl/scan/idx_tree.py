@@ -30,7 +30,7 @@ _SUFFIXES = (".idx", ".idx.rloc")
 
 
 def has_idx_files(fs: FileSystem, current_dir: str) -> bool:
-    """Whether there is at least one ``<hex>/<hex>/*.idx[.rloc]``. Raises NotFoundError, StorageError."""
+    """Return whether there is any ``<hex>/<hex>/*.idx[.rloc]``. Raises NotFoundError, StorageError."""
     return next(_paths(fs, current_dir), None) is not None
 
 

@@ -81,7 +81,7 @@ class LedgerSource(Protocol):
         """Return a ledger's merged row. Raises CorruptionError, StorageError."""
 
     def needs_integrity_check(self) -> bool:
-        """Whether Java asked for a data integrity check of this directory. Raises CorruptionError."""
+        """Return whether Java asked for a data integrity check of this directory. Raises CorruptionError."""
 
 
 def reason_of(error: CorruptionError | StorageError) -> str:

@@ -159,7 +159,7 @@ def read_head(file: SteadyFile) -> JournalHead:
 
 
 def _starts_with_record(data: bytes, file: SteadyFile) -> bool:
-    """Whether a file without the magic can be a version 1 journal: it begins with a record, or is blank."""
+    """Return whether a file without the magic may be a version 1 journal: it has a record first, or zeros."""
     if len(data) >= RECORD_HEAD.size:
         size, ledger, entry = RECORD_HEAD.unpack_from(data)
         if ledger >= 0 and entry >= 0 and 16 <= size <= BODY_BYTES_MAX:

@@ -49,7 +49,7 @@ class LogAnchors:
         return self._index
 
     def located(self, offset: int, ledger: int, entry: int) -> bool:
-        """Whether the index places this entry's size word at ``offset`` of the log."""
+        """Return whether the index places this entry's size word at ``offset`` of the log."""
         index = self._open()
         if index is None:
             return False

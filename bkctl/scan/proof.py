@@ -166,7 +166,7 @@ class Prover:
         return self._file.read_at(offset, _JUDGED_BYTES)
 
     def proves(self, offset: int) -> bool:
-        """Whether the record at ``offset`` proves itself."""
+        """Return whether the record at ``offset`` proves itself."""
         at = offset
         known = 0
         self.certain = False
@@ -216,11 +216,11 @@ class Prover:
         return bool(-1 <= lac < entry and 0 <= length <= SANE_LENGTH_MAX)
 
     def _checks(self, offset: int, size: int, ledger: int) -> bool:
-        """Whether the digest checks, within the budget."""
+        """Return whether the digest checks, within the budget."""
         return HEADER_BYTES <= size <= DIGEST_BODY_BYTES_MAX and self.digest_affordable(offset, size, ledger)
 
     def is_checkable(self, ledger: int) -> bool:
-        """Whether the ledger's digest is known, so that an entry whose digest does not check is wrong."""
+        """Return whether the ledger's digest is known: an entry whose digest does not check is wrong then."""
         digester = self._evidence.digesters.get(ledger)
         if digester is None or digester.type is DigestType.DUMMY:
             return False
@@ -241,7 +241,7 @@ class Prover:
         return checks
 
     def digest_checks(self, offset: int, size: int, ledger: int) -> bool:
-        """Whether ``size`` body bytes behind the size word at ``offset`` check under a digest."""
+        """Return whether ``size`` body bytes behind the size word at ``offset`` check under a digest."""
         if self._file.refused(offset, offset + 4 + size):
             return False
         body = self._file.read_at(offset + 4, size)

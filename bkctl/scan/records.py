@@ -125,7 +125,7 @@ class RecordScan:
         return WINDOW_BYTES if size <= WINDOW_BYTES // 4 else size + WINDOW_BYTES
 
     def _goes_on(self, at: int, base: int, left: int) -> bool:
-        """Whether the chain only stops at ``at`` because the window, with ``left`` bytes there, ends."""
+        """Return whether the chain stops at ``at`` only for the window's end, ``left`` bytes behind it."""
         if at >= self._file.size_bytes:
             return True
         if at == base:

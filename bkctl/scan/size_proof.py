@@ -88,7 +88,7 @@ class SizeProof:
         return found
 
     def is_tired(self, at: int) -> bool:
-        """Whether a hostile file has made searches go over the same bytes again and again."""
+        """Return whether a hostile file has made searches go over the same bytes again and again."""
         return self._searched > SEARCH_FREE_BYTES + SEARCH_FACTOR * at
 
     def to_the_end(self, offset: int, ledger: int) -> int | None:

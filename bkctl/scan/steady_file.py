@@ -84,7 +84,7 @@ class SteadyFile:
         ranges[at:until] = [(start, stop)]
 
     def refused(self, start: int, stop: int) -> bool:
-        """Whether a sector in ``[start, stop)`` could not be read so far."""
+        """Return whether a sector in ``[start, stop)`` could not be read so far."""
         at = bisect_left(self.unreadable, (stop,))
         return at > 0 and self.unreadable[at - 1][1] > start and start < stop
 
@@ -98,7 +98,7 @@ class SteadyFile:
         return self._cache[start : start + length]
 
     def is_zero(self, start: int, stop: int) -> bool:
-        """Whether ``[start, stop)`` holds nothing but zeros."""
+        """Return whether ``[start, stop)`` holds nothing but zeros."""
         step = SECTOR_BYTES
         while start < stop:
             block = self.read_at(start, min(step, stop - start))

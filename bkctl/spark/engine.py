@@ -131,7 +131,7 @@ class SparkEngine:
         return reader.schema(from_arrow_schema(work.source_schema)).load()
 
     def _is_large(self, metadata: str | None) -> bool:
-        """Whether metadata is more than is read in this process. A store may hold any number of ledgers."""
+        """Return whether metadata is too large for this process. A store may hold any number of ledgers."""
         if metadata is None or self._exchange is not None:
             return False
         return is_uri(metadata) or os.path.getsize(metadata) > DUMP_BYTES_HERE_MAX

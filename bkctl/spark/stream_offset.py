@@ -79,13 +79,13 @@ class DirectoryState:
         return value
 
     def is_done(self, number: int) -> bool:
-        """Whether a log was delivered to its end."""
+        """Return whether a log was delivered to its end."""
         if number > self.top or number in self.open or number in self.waiting or number in self.coming:
             return False
         return number <= self.top - WINDOW or number in self.done
 
     def same_as(self, other: DirectoryState) -> bool:
-        """Whether nothing was delivered between the two, and nothing seen."""
+        """Return whether nothing was delivered between the two, and nothing seen."""
         return replace(self, batch=frozenset()) == replace(other, batch=frozenset())
 
     def advanced(

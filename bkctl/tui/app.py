@@ -227,7 +227,7 @@ class TopApp(App[None], inherit_bindings=False):
         self._taken(sample)
 
     def _stands_still(self) -> bool:
-        """Whether there is nothing new to ask for: a recording that is paused or at its end."""
+        """Return whether there is nothing new to ask for: a recording that is paused or at its end."""
         replay = self.watched.replay
         return (
             replay is not None and self.watched.shown is not None and (self.watched.paused or replay.at_end)
@@ -263,7 +263,7 @@ class TopApp(App[None], inherit_bindings=False):
 
 
 def says_utf8(environ: Mapping[str, str]) -> bool:
-    """Whether the locale's encoding is UTF-8, as the operator has set it.
+    """Return whether the locale's encoding is UTF-8, as the operator has set it.
 
     Python itself takes UTF-8 in the C locale and says so in LC_CTYPE (PEP 538), which says nothing about the
     terminal.

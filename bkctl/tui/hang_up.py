@@ -21,7 +21,7 @@ _LOOK_INTERVAL_S = 0.2
 
 
 def has_hung_up(terminal: TextIO | None) -> bool:
-    """Whether the other end of the terminal is closed, or the descriptor is."""
+    """Return whether the other end of the terminal is closed, or the descriptor is."""
     if terminal is None or terminal.closed:
         return True
     poll = select.poll()

@@ -66,7 +66,7 @@ class FaultRule:
     error_number: int | None = errno.EIO
 
     def matches(self, operation: FileOperation, paths: Sequence[str]) -> bool:
-        """Whether a call on these paths is meant."""
+        """Return whether a call on these paths is meant."""
         if operation != self.operation:
             return False
         if isinstance(self.path, str):

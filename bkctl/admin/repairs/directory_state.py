@@ -33,7 +33,7 @@ _INDEX_FOLDER = re.compile(r"[0-9a-f]{1,2}/[0-9a-f]{1,2}")
 
 
 def is_index_folder(name: str) -> bool:
-    """Whether a name in a state is that of a folder of ``.idx`` files."""
+    """Return whether a name in a state is that of a folder of ``.idx`` files."""
     return _INDEX_FOLDER.fullmatch(name) is not None
 
 

@@ -140,15 +140,15 @@ class AddPipeline:
         return add
 
     def has_sent(self, entry: int) -> bool:
-        """Whether an entry is pending or complete."""
+        """Return whether an entry is pending or complete."""
         return entry < self.next_entry or entry in self._pending_ids
 
     def has_quorum(self, add: PendingAdd) -> bool:
-        """Whether enough bookies of the current ensemble have it; it may still wait for those below it."""
+        """Return whether enough bookies of the ensemble have an entry; it may still wait for lower ones."""
         return len(add.acked) >= self._distribution.ack_quorum
 
     def _insert(self, add: PendingAdd) -> None:
-        """Keep the order of ids; mostly it is the last one."""
+        """Insert an add in the order of ids; its place is mostly the last one."""
         place = len(self.pending)
         while place and self.pending[place - 1].entry > add.entry:
             place -= 1

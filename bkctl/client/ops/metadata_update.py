@@ -159,7 +159,7 @@ class MetadataUpdate:
             self._look_again_after(error)
 
     def _look_again_after(self, error: BkctlError) -> None:
-        """Whether the write was carried out is unknown, unless the ledger is gone."""
+        """Read the metadata again: it is unknown whether they were written, unless the ledger is gone."""
         self._unknown += 1
         if not _may_pass(error) or self._unknown > UNKNOWN_MAX:
             self._done(error)

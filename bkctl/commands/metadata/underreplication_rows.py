@@ -19,7 +19,7 @@ LEDGERS_MAX = 1000
 
 
 def is_underreplication(root: str, path: str) -> bool:
-    """Whether a path, whole or below the ledgers root, is the node of autorecovery."""
+    """Return whether a path, whole or below the ledgers root, is the node of autorecovery."""
     return path.rstrip("/") in (NODE, f"{root}/{NODE}")
 
 

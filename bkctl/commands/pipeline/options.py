@@ -154,7 +154,7 @@ class Chosen:
             raise UsageError("--conf and --properties-file are Spark's: leave --engine local away")
 
     def on_spark(self, bytes_total: int) -> bool:
-        """Whether the work goes to Spark."""
+        """Return whether the work goes to Spark."""
         from bkctl.pipeline.run import worth_spark
 
         if self.engine is not EngineName.AUTO:

@@ -210,7 +210,7 @@ def _check_theme(theme: str | None) -> None:
 
 
 def _says_which_cluster(ctx: typer.Context) -> bool:
-    """Whether the command line itself names a cluster; the environment does not add one to --url."""
+    """Return whether the command line itself names a cluster; the environment does not add one to --url."""
     names = ("conf", "override", "metadata_uri")
     sources = (ctx.get_parameter_source(name) for name in names)
     return any(source is not None and source.name == "COMMANDLINE" for source in sources)

@@ -94,7 +94,7 @@ class CompiledWriteCache(BoundedEntries):
         return None if self._deleted else self._lookups
 
     def has_entries(self, ledger: int) -> bool:
-        """Whether there are entries of a ledger. Looks at no key."""
+        """Return whether there are entries of a ledger. Looks at no key."""
         return ledger not in self._deleted and any(
             table.highest(ledger) is not None for table in self._lookups
         )

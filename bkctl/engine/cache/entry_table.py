@@ -50,7 +50,7 @@ class BoundedEntries:
     count: int
 
     def room(self, size_bytes: int, entries: int) -> bool:
-        """Whether a batch with bodies of ``size_bytes`` together fits.
+        """Return whether a batch with bodies of ``size_bytes`` together fits.
 
         An empty cache takes any batch: one that is larger than a whole cache would otherwise never be taken.
         What it holds is then bounded by what a frame, and with it a batch, may hold.

@@ -155,7 +155,7 @@ class WriteCache(BoundedEntries):
         """Each key is looked up alone; see the twin."""
 
     def has_entries(self, ledger: int) -> bool:
-        """Whether there are entries of a ledger. Looks at no key."""
+        """Return whether there are entries of a ledger. Looks at no key."""
         return self._has_entries(_LEDGER.pack(ledger))
 
     def last_entry(self, ledger: int) -> int | None:

@@ -29,7 +29,9 @@ AnyWriteCache = WriteCache | CompiledWriteCache
 
 
 class WriteCaches:
-    """Both halves of ``size_bytes_max``. Methods that change the caches are called under the engine lock.
+    """The two write caches of a directory, each with half of ``size_bytes_max``.
+
+    Methods that change the caches are called under the engine lock.
 
     Lookups go through ``active``, ``flushing`` and ``marks``, in this order, from any thread.
     """
@@ -99,7 +101,7 @@ class WriteCaches:
             self.flushing.delete_ledger(ledger)
 
     def has_entries(self, ledger: int) -> bool:
-        """Whether one of the two has entries of a ledger."""
+        """Return whether one of the two has entries of a ledger."""
         flushing = self.flushing
         return self.active.has_entries(ledger) or (flushing is not None and flushing.has_entries(ledger))
 

@@ -167,7 +167,7 @@ class DbLedgerStorage:
     # --- puts: under the engine lock ------------------------------------------------------------------------
 
     def has_room(self, size_bytes: int, entries: int) -> bool:
-        """Whether a batch (the sum of its bodies' lengths, their number) can be put now.
+        """Return whether a batch (the sum of its bodies' lengths, their number) can be put now.
 
         A full active cache is handed to the flush thread if the other one is free; False means that both are
         full, or that the storage has failed. A batch larger than a whole cache is taken by an empty one.
@@ -296,7 +296,7 @@ class DbLedgerStorage:
         return answers
 
     def claim_next(self, key: bytes) -> bool:
-        """Whether who was given this entry is to call :meth:`read_next`. Memory only."""
+        """Return whether the caller that was given this entry is to call :meth:`read_next`. Memory only."""
         return self._reader.claim_next(key)
 
     def read_next(self, ledger: int) -> None:
@@ -449,12 +449,14 @@ class DbLedgerStorage:
         self.ledgers.note_synced()
 
     def has_unflushed(self, ledger: int) -> bool:
-        """Whether entries of a ledger are in a write cache. Called under the engine lock; memory only."""
+        """Return whether entries of a ledger are in a write cache. Under the engine lock; memory only."""
         return self.caches.has_entries(ledger)
 
     def is_lost(self, key: bytes) -> bool:
-        """Whether the index ought to have an entry that it did not have when it was asked: its ledger is
-        here, and no flush is going to write its row. From any thread. Raises StorageError, CorruptionError.
+        """Return whether the index lacks an entry that it ought to have, after it was asked for the entry.
+
+        The ledger is here then, and no flush is going to write the entry's row. From any thread. Raises
+        StorageError, CorruptionError.
 
         A flush that failed half-way leaves entries in a log without rows; the next one writes them again.
         """
@@ -546,7 +548,7 @@ class DbLedgerStorage:
     # --- small things ---------------------------------------------------------------------------------------
 
     def _is_deleted(self, ledger: int) -> bool:
-        """Whether read cache and index are hidden; asked after the write caches were looked at."""
+        """Return whether a ledger's read cache and index are hidden; asked after the write caches."""
         marks = self.caches.marks
         return bool(marks) and ledger.to_bytes(8, "big", signed=True) in marks
 

@@ -248,7 +248,7 @@ class LedgerIndex:
 
 
 def _is_plain(value: bytes) -> bool:
-    """Whether this is one of the two forms that nearly all rows have, for which decoding is not needed.
+    """Return whether a row has one of the two forms that nearly all have, which need no decoding.
 
     Fenced or not, a key of less than 128 bytes, then nothing or an explicit LAC of less than 128 bytes.
     """

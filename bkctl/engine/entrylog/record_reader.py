@@ -233,7 +233,7 @@ class _Window:
 
 
 def _is_cut(data: bytes, start: int, ledger: bytes) -> bool:
-    """Whether what begins at ``start`` may be a record of the ledger whose end is not there."""
+    """Return whether what begins at ``start`` may be a record of the ledger whose end is not there."""
     return len(data) - start < _KEY_END or data.startswith(ledger, start + _SIZE_BYTES)
 
 

@@ -68,7 +68,7 @@ def find_files(filesystem: WritableFileSystem, directories: Sequence[str]) -> di
 
 
 def was_written(filesystem: FileSystem, directories: Sequence[str]) -> bool:
-    """Whether one of the directories has, or had, an index file: the folders of files stay."""
+    """Return whether one of the directories has, or had, an index file: the folders of files stay."""
     return any(
         _HEX_DIRECTORY.fullmatch(name) and _is_directory(filesystem, join(directory, name))
         for directory in directories

@@ -72,5 +72,5 @@ class DirectoryLogKeeper:
         return self._storage.while_quiet(work)
 
     def is_lost(self, key: bytes) -> bool:
-        """Whether the index ought to have an entry that it did not have when it was asked."""
+        """Return whether the index lacks an entry that it ought to have, after it was asked for the entry."""
         return self._storage.is_lost(key)

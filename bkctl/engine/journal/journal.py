@@ -469,7 +469,7 @@ def _cut(batches: list[JournalBatch], size_bytes: int, bytes_max: int) -> Iterat
 
 
 def _is_small(batches: list[JournalBatch]) -> bool:
-    """Whether a group is so small that handing it from thread to thread takes longer than its sync."""
+    """Return whether a group is so small that handing it from thread to thread takes longer than its sync."""
     return (
         len(batches) <= ALONE_BATCHES_MAX and sum([batch.entries for batch in batches]) <= ALONE_ENTRIES_MAX
     )

@@ -67,7 +67,7 @@ class JournalQueue:
                 self._changed.notify()
 
     def has_room(self, size_bytes: int, entries: int) -> bool:
-        """Whether so much more stays within the bounds; an empty queue has room for anything.
+        """Return whether so much more stays within the bounds; an empty queue has room for anything.
 
         True when the journal has stopped or waits for room on its disk: then the append says so.
         """
@@ -124,7 +124,7 @@ class JournalQueue:
         return self.stopping or self.aborted or self.error is not None
 
     def _is_held_up(self) -> bool:
-        """Whether a stage behind is full."""
+        """Return whether a stage behind is full."""
         force_write, callback = self._meters.force_write, self._meters.callback
         return force_write.length >= force_write.bound or callback.length >= callback.bound
 
@@ -175,7 +175,7 @@ class JournalQueue:
             return self._room_wanted()
 
     def is_alone(self) -> bool:
-        """Whether nothing arrived behind the group that was taken, and no stage behind has one."""
+        """Return whether nothing arrived behind the group that was taken, and no stage behind has one."""
         with self._changed:
             return (
                 not (self._arrived or self._meters.force_write.length or self._meters.callback.length)

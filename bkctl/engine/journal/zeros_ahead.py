@@ -71,7 +71,7 @@ class ZeroRange:
         self.claimed = max(self.claimed, end)
 
     def is_clear(self, end: int) -> bool:
-        """Whether no zeros are in the making below ``end``."""
+        """Return whether no zeros are in the making below ``end``."""
         return self.busy is None or self.busy[0] >= end
 
     def take(self) -> tuple[int, int] | None:

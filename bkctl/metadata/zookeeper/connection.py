@@ -286,7 +286,7 @@ class Connection:
         _wait(answer, wait_s)
 
     def watch_node(self, path: str, fired: Callable[[], None], wait_s: float) -> bool:
-        """Whether the node is there; ``fired`` is called once, when that or its data may have changed."""
+        """Return whether the node is there; call ``fired`` once, when that or its data may have changed."""
         answer: Answer[object | None] = self._client.exists_async(path, watch=lambda event: fired())
         return _wait(answer, wait_s) is not None
 

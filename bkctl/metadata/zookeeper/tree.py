@@ -188,7 +188,7 @@ class ZooKeeperTree(NodeTree):
             raise self._refused(refusal, path) from None
 
     def _is_ours(self, path: str, data: bytes, ephemeral: bool, wait_s: float) -> bool:
-        """Whether a node looks as our own create, whose answer got lost, would have made it."""
+        """Return whether a node looks as our own create, whose answer got lost, would have made it."""
         try:
             stored, stat = self._connection.get(path, wait_s)
         except ServerRefusalError as refusal:
@@ -259,7 +259,7 @@ class ZooKeeperTree(NodeTree):
             raise self._refused(refusal, path) from None
 
     def _holds(self, path: str, data: bytes, version: int, wait_s: float) -> bool:
-        """Whether a node is as our own write, whose answer got lost, would have left it."""
+        """Return whether a node is as our own write, whose answer got lost, would have left it."""
         stored, stat = self._connection.get(path, wait_s)
         return stored == data and stat.version == version
 

@@ -34,7 +34,7 @@ class CheckedRows:
         return len(self._starts)
 
     def fits(self, item: CheckedBatch) -> bool:
-        """Whether a batch lies behind the others in their buffer."""
+        """Return whether a batch lies behind the others in their buffer."""
         batch = item.batch
         same = batch.buffer is self._buffer and batch.base == self._base
         return not self._starts or (same and batch.starts[0] > self._starts[-1])

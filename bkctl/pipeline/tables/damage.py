@@ -158,7 +158,7 @@ def _of_log(
 
 
 def _is_clean(filesystem: FileSystem, file: SplitFile, split: Split, options: TableOptions) -> bool:
-    """Whether the fast reader finds nothing: no damage, no failing digest, no map that disagrees."""
+    """Return whether the fast reader finds nothing: no damage, no failing digest, no map that disagrees."""
     judge = LogJudge()
     with LogReader(filesystem, file, split.known, everything_of(options)) as reader:
         for rows in judge.windows(reader):

@@ -75,7 +75,7 @@ class TableOptions:
                 raise UsageError(f"option {name}: at least 1 is needed, found {getattr(self, name)}")
 
     def wants_ledger(self, ledger: int) -> bool:
-        """Whether rows of a ledger are wanted."""
+        """Return whether rows of a ledger are wanted."""
         if not self.ledgers:
             return True
         firsts, reached = bounds(self.ledgers)

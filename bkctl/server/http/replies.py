@@ -131,7 +131,7 @@ def ledger_id(request: web.Request) -> int:
 
 
 def flag(request: web.Request, name: str) -> bool:
-    """Whether a parameter says true."""
+    """Return whether a parameter says true."""
     return request.query.get(name, "").lower() == _TRUE
 
 

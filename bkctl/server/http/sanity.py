@@ -25,7 +25,7 @@ class OneBookie:
 
 
 async def is_sane(client: BookKeeper, bookie: str) -> bool:
-    """Whether the entries come back as they were written; why not is logged."""
+    """Return whether the entries come back as they were written; why not is logged."""
     choosing = BookKeeper(client.store, client.settings, choice=OneBookie(bookie))
     try:
         return await _write_and_read(choosing)

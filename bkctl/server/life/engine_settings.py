@@ -43,7 +43,7 @@ def server_settings(config: BookieConfig) -> NetworkSettings:
 
 
 def metadata_settings(config: BookieConfig) -> MetadataSettings:
-    """How the metadata store is spoken to."""
+    """Return the settings of the metadata store's client."""
     metadata, defaults = config.metadata, MetadataSettings()
     return MetadataSettings(
         session_timeout_ms=metadata.session_timeout_ms,

@@ -93,7 +93,7 @@ def bookie_id(identity: IdentitySettings, port: int, names: HostNames) -> str:
 
 
 def candidate_ids(identity: IdentitySettings, port: int, names: HostNames) -> list[str]:
-    """Every id that cookies are looked up under, so that a change of the naming scheme is noticed.
+    """Return every id to look up cookies under, so that a change of the naming scheme is noticed.
 
     An explicit ``bookieId`` alone, and so that of a bookie without a configuration; else ``ip:port``,
     ``host:port`` and ``advertised:port``. One that cannot be made here is left out. Raises as

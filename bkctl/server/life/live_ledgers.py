@@ -27,7 +27,7 @@ class LiveLedgers:
         self._require_the_cluster()
 
     def exists(self, ledger: int) -> bool:
-        """Whether the ledger has metadata."""
+        """Return whether the ledger has metadata."""
         return self._store.ledgers.ledger_exists(ledger)
 
     def next_ledger(self) -> int:
@@ -35,7 +35,7 @@ class LiveLedgers:
         return self._store.ledgers.upcoming_ledger_id()
 
     def is_kept_here(self, ledger: int) -> bool:
-        """Whether the ledger exists and its metadata name this bookie."""
+        """Return whether the ledger exists and its metadata name this bookie."""
         found = find_ledger(self._store.ledgers, ledger)
         if found is None:
             return False

@@ -71,7 +71,7 @@ def port_of_before(config: BookieConfig) -> int:
 
 
 def decide_cookies(config: BookieConfig, metadata: MetadataStore, port: int) -> CookieDecision:
-    """Whether the bookie may start, and what is to be stamped. Raises RefusedError with the way out."""
+    """Return the cookies to stamp if the bookie may start. Raises RefusedError with the way out."""
     directories.refuse_planted_links(config.directories)
     names = SystemHostNames()
     cookie = cookie_of(

@@ -139,7 +139,7 @@ class DirectoryLocks:
 
 
 def was_unclean(filesystem: FileSystem, ledger_directories: Iterable[str]) -> bool:
-    """Whether the last bookie here ended without :func:`clear_dirty`."""
+    """Return whether the last bookie here ended without :func:`clear_dirty`."""
     return any(
         filesystem.status(join(current(directory), DIRTY_NAME)) is not None
         for directory in ledger_directories

@@ -85,7 +85,7 @@ def _cached_bytes(bookie: Bookie) -> int:
 
 
 def _start_time_s() -> float:
-    """When the process began, in seconds since 1970. Raises OSError."""
+    """Return when the process began, in seconds since 1970. Raises OSError."""
     with open("/proc/self/stat", encoding="ascii", errors="replace") as stat:
         fields = stat.read().rpartition(")")[2].split()
     with open("/proc/uptime", encoding="ascii") as uptime:

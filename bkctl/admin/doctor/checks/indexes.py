@@ -192,7 +192,7 @@ class _Groups:
         return join(finding.dir, log_name(finding.log_id)) in self._exam.damaged_logs
 
     def _is_stranger(self, finding: IndexFinding) -> bool:
-        """Whether the metadata place neither the ledger nor the entry that lacks something on this bookie.
+        """Return whether the metadata place neither the ledger nor the entry of a finding on this bookie.
 
         A replay may have added an entry whose id in the journal was damaged; no replica brings that back.
         """
