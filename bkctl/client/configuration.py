@@ -18,14 +18,14 @@ from bkctl.errors import UsageError
 from bkctl.net.authentication import AuthProvider
 from bkctl.net.digest_md5 import DigestMd5
 from bkctl.net.settings import NetSettings
-from bkctl.net.tls import TlsSettings
+from bkctl.net.tls import ClientTlsSettings
 
 #: Environment variables with the user of SASL and its password, in place of a JAAS file.
 SASL_USER, SASL_PASSWORD = "BKCTL_SASL_USER", "BKCTL_SASL_PASSWORD"
 
 
 def client_settings(
-    values: GivenValues, environment: Mapping[str, str], tls: TlsSettings | None = None
+    values: GivenValues, environment: Mapping[str, str], tls: ClientTlsSettings | None = None
 ) -> ClientSettings:
     """Return the settings; files in ``tls`` come before those of the keys.
 
@@ -34,7 +34,7 @@ def client_settings(
     return values.fill(ClientSettings, net=_net(values, environment, tls))
 
 
-def _net(values: GivenValues, environment: Mapping[str, str], tls: TlsSettings | None) -> NetSettings:
+def _net(values: GivenValues, environment: Mapping[str, str], tls: ClientTlsSettings | None) -> NetSettings:
     return values.fill(
         NetSettings,
         tls=_tls(values) if tls is None else _with_rules(tls, values),
@@ -42,7 +42,7 @@ def _net(values: GivenValues, environment: Mapping[str, str], tls: TlsSettings |
     )
 
 
-def _tls(values: GivenValues) -> TlsSettings | None:
+def _tls(values: GivenValues) -> ClientTlsSettings | None:
     if values.text("tlsProviderFactoryClass") is None:
         return None
     stores = [
@@ -53,10 +53,10 @@ def _tls(values: GivenValues) -> TlsSettings | None:
         if store is not None:
             values.require_pem(store)
     certificate = None if stores[1] is None else values.text("tlsCertificatePath")
-    return values.fill(TlsSettings, certificate_path=certificate)
+    return values.fill(ClientTlsSettings, certificate_path=certificate)
 
 
-def _with_rules(tls: TlsSettings, values: GivenValues) -> TlsSettings:
+def _with_rules(tls: ClientTlsSettings, values: GivenValues) -> ClientTlsSettings:
     """Return files that were named beside the keys, with the keys' rules about bookies' certificates.
 
     Java's key leaves host names unchecked by default. When files are named here there is no reason for that:

@@ -15,7 +15,7 @@ from bkctl.config.server_keys.identity import IdentitySettings
 from bkctl.config.server_keys.journal import DirectorySettings, JournalSettings
 from bkctl.config.server_keys.metadata import MetadataSettings
 from bkctl.config.server_keys.network import NetworkSettings
-from bkctl.config.server_keys.security import TlsSettings
+from bkctl.config.server_keys.security import BookieTlsSettings
 from bkctl.config.server_keys.statistics import HttpSettings, StatisticsSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.config.values import GivenValues
@@ -46,7 +46,7 @@ class BookieConfig:
     disks: DiskSettings
     gc: GcSettings
     network: NetworkSettings
-    tls: TlsSettings | None
+    tls: BookieTlsSettings | None
     metadata: MetadataSettings
     http: HttpSettings
     statistics: StatisticsSettings

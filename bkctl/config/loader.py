@@ -20,7 +20,7 @@ from bkctl.config.server_keys.identity import IdentitySettings
 from bkctl.config.server_keys.journal import DirectorySettings, JournalSettings
 from bkctl.config.server_keys.metadata import MetadataSettings
 from bkctl.config.server_keys.network import NetworkSettings
-from bkctl.config.server_keys.security import TLS_FACTORY, TlsSettings
+from bkctl.config.server_keys.security import TLS_FACTORY, BookieTlsSettings
 from bkctl.config.server_keys.statistics import HttpSettings, StatisticsSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.config.values import GivenValues, Notice, gather
@@ -156,9 +156,9 @@ def _network(values: GivenValues) -> NetworkSettings:
     )
 
 
-def _tls(values: GivenValues) -> TlsSettings | None:
+def _tls(values: GivenValues) -> BookieTlsSettings | None:
     key, certificate = values.text("tlsKeyStore"), values.text("tlsCertificatePath")
-    made = values.fill(TlsSettings, required=values.truth("tlsClientAuthentication"))
+    made = values.fill(BookieTlsSettings, required=values.truth("tlsClientAuthentication"))
     authentication, trust = made.client_authentication, made.trust_path
     required = values.value("bkctlTlsRequired")
     if values.text("tlsProviderFactoryClass") is None:

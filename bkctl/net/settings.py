@@ -12,7 +12,7 @@ from bkctl.config.server_keys import SERVER_KEYS
 from bkctl.config.server_keys.client import NetKeys
 from bkctl.errors import UsageError
 from bkctl.net.authentication import AuthProvider
-from bkctl.net.tls import TlsSettings
+from bkctl.net.tls import ClientTlsSettings
 from bkctl.protocol.messages import Wire
 
 _BOUNDS = "bkctl.bounds"
@@ -62,7 +62,7 @@ class NetSettings(NetKeys):
     waiting_max: int = bounded(10_000, 1, 1_000_000)
     frame_bytes_max: int = field_of(SERVER_KEYS["nettyMaxFrameSizeBytes"])
     write_buffer_bytes_max: int = bounded(1 << 20, 1 << 16, 1 << 30)
-    tls: TlsSettings | None = None
+    tls: ClientTlsSettings | None = None
     authentication: AuthProvider | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

@@ -18,8 +18,8 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 
 
 @dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """PEM files, with BookKeeper's keys. A key of the client comes before the bookie's (``tls...``).
+class ClientTlsSettings:
+    """PEM files of a client, with BookKeeper's keys. A client's key comes before a bookie's (``tls...``).
 
     ``trust_path`` (``clientTrustStore``) holds the certificates that bookies' are checked against. There is
     no fallback to the system's authorities: any certificate that can be bought would be a bookie's.
@@ -45,7 +45,7 @@ class TlsSettings:
             )
 
 
-def client_context(settings: TlsSettings) -> ssl.SSLContext:
+def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
     """Return the client's side. Raises UsageError naming the file that cannot be used."""
     if settings.trust_path is None:
         raise UsageError(

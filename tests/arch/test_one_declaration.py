@@ -14,7 +14,7 @@ from bkctl.client.settings import ClientSettings
 from bkctl.config.keys import ConfigKey, Kind, Setting, State, settings_of
 from bkctl.config.server_keys import MODULES, SERVER_KEYS
 from bkctl.net.settings import NetSettings, bounds_of
-from bkctl.net.tls import TlsSettings
+from bkctl.net.tls import ClientTlsSettings
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bkctl"
 SECTIONS: list[type[Any]] = [
@@ -78,7 +78,9 @@ def test_the_type_of_a_field_is_that_of_its_key() -> None:
 
 
 def test_a_key_of_the_client_fills_one_field() -> None:
-    found = [key.name for kind in (ClientSettings, NetSettings, TlsSettings) for _, _, key in keyed(kind)]
+    found = [
+        key.name for kind in (ClientSettings, NetSettings, ClientTlsSettings) for _, _, key in keyed(kind)
+    ]
     assert {"addEntryTimeoutSec", "numChannelsPerBookie", "tlsEnabledProtocols"} <= set(found)
     assert len(found) == len(set(found))
 

@@ -13,7 +13,7 @@ from bkctl.client.settings import ClientSettings
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, client_settings
 from bkctl.errors import UsageError
 from bkctl.net.digest_md5 import DigestMd5
-from bkctl.net.tls import TlsSettings
+from bkctl.net.tls import ClientTlsSettings
 from bkctl.protocol.messages import Wire
 from bkctl.server.life.embedded import LocalCluster
 from tests.support.command_line import invoke
@@ -113,7 +113,7 @@ def test_keys_of_a_client_come_before_those_of_a_bookie(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"clients\.pem"):
         settings_of(keys)
     settings = settings_of([*keys, f"clientTrustStore={CERTIFICATE}"])
-    assert settings.net.tls == TlsSettings(
+    assert settings.net.tls == ClientTlsSettings(
         trust_path=CERTIFICATE, protocols=("TLSv1.3",), verify_host_names=True
     )
 
@@ -121,16 +121,16 @@ def test_keys_of_a_client_come_before_those_of_a_bookie(tmp_path: Path) -> None:
 def test_files_by_option_do_not_put_out_what_the_keys_demand() -> None:
     keys = [FACTORY, "tlsHostnameVerificationEnabled=true", "tlsEnabledProtocols=TLSv1.3"]
     settings = settings_of(keys, tls_ca=CERTIFICATE)
-    assert settings.net.tls == TlsSettings(
+    assert settings.net.tls == ClientTlsSettings(
         trust_path=CERTIFICATE, protocols=("TLSv1.3",), verify_host_names=True
     )
 
 
 def test_an_option_checks_host_names_unless_the_key_says_no() -> None:
     named = settings_of(None, tls_ca=CERTIFICATE).net.tls
-    assert named == TlsSettings(trust_path=CERTIFICATE, verify_host_names=True)
+    assert named == ClientTlsSettings(trust_path=CERTIFICATE, verify_host_names=True)
     unchecked = settings_of(["tlsHostnameVerificationEnabled=false"], tls_ca=CERTIFICATE).net.tls
-    assert unchecked == TlsSettings(trust_path=CERTIFICATE)
+    assert unchecked == ClientTlsSettings(trust_path=CERTIFICATE)
 
 
 def test_an_option_does_not_fall_back_to_the_systems_authorities() -> None:

@@ -14,7 +14,7 @@ from bkctl.client.sync import BookKeeperSync
 from bkctl.errors import BkctlError
 from bkctl.net.digest_md5 import DigestMd5
 from bkctl.net.settings import NetSettings
-from bkctl.net.tls import TlsSettings
+from bkctl.net.tls import ClientTlsSettings
 from bkctl.protocol.messages import Wire
 from bkctl.types import LedgerState
 from tests.support.java_cluster import SETTINGS, THEIRS, BookieProcess, new_cluster
@@ -23,11 +23,11 @@ from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
-CLIENT_TLS = TlsSettings(trust_path=CERTIFICATE, certificate_path=CERTIFICATE, key_path=KEY)
+CLIENT_TLS = ClientTlsSettings(trust_path=CERTIFICATE, certificate_path=CERTIFICATE, key_path=KEY)
 JAVA_BOOKIE_TLS = {**STRICT_BOOKIE_TLS, "tlsProvider": "JDK"}
 
 #: A client whose certificate says (OU) that it has the role "operator".
-OPERATOR = TlsSettings(
+OPERATOR = ClientTlsSettings(
     trust_path=CERTIFICATE,
     certificate_path=str(PEMS / "operator-cert.pem"),
     key_path=str(PEMS / "operator-key.pem"),
@@ -39,7 +39,7 @@ BOOKIE_ROLES = {
     "authorizedRoles": "operator",
 }
 
-STRANGER = TlsSettings(trust_path=str(PEMS / "operator-cert.pem"))
+STRANGER = ClientTlsSettings(trust_path=str(PEMS / "operator-cert.pem"))
 
 USER = DigestMd5("bookkeeper-operator", "secret")
 JAAS = """Bookie {
@@ -124,7 +124,9 @@ def test_tls_with_a_certificate(with_tls: str, wire: Wire) -> None:
 
 
 def test_tls_without_a_certificate_is_refused_by_the_bookie(with_tls: str) -> None:
-    assert "bookie 127.0.0.1:" in refused(with_tls, NetSettings(tls=TlsSettings(trust_path=CERTIFICATE)))
+    assert "bookie 127.0.0.1:" in refused(
+        with_tls, NetSettings(tls=ClientTlsSettings(trust_path=CERTIFICATE))
+    )
 
 
 def test_a_bookie_that_is_not_trusted_is_not_talked_to(with_tls: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bkctl.errors import UsageError
-from bkctl.net.tls import TlsSettings
+from bkctl.net.tls import ClientTlsSettings
 
 #: Ids start here, so that each has five bytes as a protobuf integer and all frames have one length.
 FIRST_ID = 1 << 28
@@ -35,7 +35,7 @@ class LoadSettings:
     entries: int = 10_000
     random: bool = False
     password: bytes = field(default=b"", repr=False)
-    tls: TlsSettings | None = None
+    tls: ClientTlsSettings | None = None
 
     def __post_init__(self) -> None:
         if self.wire not in (2, 3):

@@ -150,11 +150,11 @@ def metadata_finder(store: MetadataStore) -> FindMetadata:
 def client_settings(options: ConfigurationOptions, tls: TlsOptions) -> ClientSettings:
     """How to talk to bookies: by the options, then ``-X``, then the file. Raises UsageError."""
     from bkctl.client.configuration import client_settings as of_values
-    from bkctl.net.tls import TlsSettings, client_context
+    from bkctl.net.tls import ClientTlsSettings, client_context
 
     given = None
     if tls != TlsOptions():
-        given = TlsSettings(trust_path=tls.tls_ca, certificate_path=tls.tls_cert, key_path=tls.tls_key)
+        given = ClientTlsSettings(trust_path=tls.tls_ca, certificate_path=tls.tls_cert, key_path=tls.tls_key)
     settings = of_values(_values(options.conf, given_keys(options.override), {}), os.environ, given)
     if settings.net.tls is not None:
         client_context(settings.net.tls)  # its files are looked at before anything else

@@ -31,8 +31,8 @@ _SEC.honoured(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TlsSettings:
-    """PEM files for START_TLS."""
+class BookieTlsSettings:
+    """PEM files with which a bookie answers START_TLS."""
 
     key_path: str = _SEC.setting(
         "tlsKeyStore",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ssl
 
 from bkctl.config.secret_file import require_secret
-from bkctl.config.server_keys.security import TlsSettings
+from bkctl.config.server_keys.security import BookieTlsSettings
 from bkctl.errors import UsageError
 from bkctl.net.tls import key_password, limit_versions
 
 
-def server_context(settings: TlsSettings) -> ssl.SSLContext:
+def server_context(settings: BookieTlsSettings) -> ssl.SSLContext:
     """Return the server's TLS context. Raises UsageError naming the file that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     limit_versions(context, settings.protocols)

@@ -13,7 +13,7 @@ import pytest
 from bkctl.config import secret_file
 from bkctl.config.secret_file import read_secret, require_secret
 from bkctl.errors import UsageError
-from bkctl.net.tls import TlsSettings, client_context
+from bkctl.net.tls import ClientTlsSettings, client_context
 from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.tls_files import BOOKIE_TLS, CERTIFICATE, KEY, PEMS
 
@@ -86,13 +86,13 @@ def wide(path: str, folder: Path) -> str:
 def test_a_private_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     key = wide(KEY, tmp_path)
     with pytest.raises(UsageError, match=r"tlsKeyStore=.*mode 0644"):
-        client_context(TlsSettings(trust_path=CERTIFICATE, certificate_path=CERTIFICATE, key_path=key))
+        client_context(ClientTlsSettings(trust_path=CERTIFICATE, certificate_path=CERTIFICATE, key_path=key))
     with pytest.raises(UsageError, match=r"tlsKeyStore=.*mode 0644"):
         EmbeddedBookie(tmp_path / "bookie", overrides={**BOOKIE_TLS, "tlsKeyStore": key}).start()
 
 
 def test_a_keys_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    settings = TlsSettings(
+    settings = ClientTlsSettings(
         trust_path=CERTIFICATE,
         certificate_path=CERTIFICATE,
         key_path=str(PEMS / "locked.pem"),

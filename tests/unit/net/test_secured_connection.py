@@ -22,7 +22,7 @@ from bkctl.net.errors import (
 )
 from bkctl.net.pool import BookiePool
 from bkctl.net.settings import NetSettings
-from bkctl.net.tls import TlsSettings, client_context
+from bkctl.net.tls import ClientTlsSettings, client_context
 from bkctl.protocol import v2, v3
 from bkctl.protocol.framing import FRAME_BYTES_MAX, ReceiveBuffer
 from bkctl.protocol.messages import (
@@ -48,8 +48,8 @@ STRANGER = str(PEMS / "operator-cert.pem")
 BOOKIE = "bookie-7"
 WIRES = pytest.mark.parametrize("wire", list(Wire))
 
-TRUSTING = TlsSettings(trust_path=CERTIFICATE)
-WITH_CERTIFICATE = TlsSettings(trust_path=CERTIFICATE, certificate_path=CERTIFICATE, key_path=KEY)
+TRUSTING = ClientTlsSettings(trust_path=CERTIFICATE)
+WITH_CERTIFICATE = ClientTlsSettings(trust_path=CERTIFICATE, certificate_path=CERTIFICATE, key_path=KEY)
 
 
 @contextlib.asynccontextmanager
@@ -98,11 +98,11 @@ def test_a_bookie_that_wants_a_certificate_gets_one(tmp_path: Path) -> None:
 def test_a_bookie_with_an_unknown_certificate_is_not_talked_to(tmp_path: Path) -> None:
     said = f"bookie {BOOKIE}: TLS handshake failed: its certificate"
     with EmbeddedBookie(tmp_path, overrides=BOOKIE_TLS) as bookie, pytest.raises(NotSecuredError, match=said):
-        asyncio.run(asked(bookie.port, NetSettings(tls=TlsSettings(trust_path=STRANGER))))
+        asyncio.run(asked(bookie.port, NetSettings(tls=ClientTlsSettings(trust_path=STRANGER))))
 
 
 def test_there_is_no_fallback_to_the_systems_authorities() -> None:
-    for settings in (TlsSettings(), TlsSettings(certificate_path=CERTIFICATE, key_path=KEY)):
+    for settings in (ClientTlsSettings(), ClientTlsSettings(certificate_path=CERTIFICATE, key_path=KEY)):
         with pytest.raises(UsageError, match="--tls-ca"):
             client_context(settings)
 
@@ -136,7 +136,7 @@ def test_a_bookie_that_requires_tls_serves_nothing_in_clear(
 
 
 def test_the_hosts_name_is_checked_when_that_is_asked_for(tmp_path: Path) -> None:
-    strict = TlsSettings(trust_path=CERTIFICATE, verify_host_names=True)
+    strict = ClientTlsSettings(trust_path=CERTIFICATE, verify_host_names=True)
 
     async def ask(port: int, host: str) -> None:
         async def resolve(name: str) -> tuple[str, int]:
@@ -413,21 +413,21 @@ def test_closing_while_it_is_on_its_way_fails_what_waits() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (TlsSettings(trust_path="none.pem"), "--tls-ca, tlsTrustStore=none.pem"),
-        (TlsSettings(trust_path=str(PEMS / "password")), "tlsTrustStore=.*password"),
+        (ClientTlsSettings(trust_path="none.pem"), "--tls-ca, tlsTrustStore=none.pem"),
+        (ClientTlsSettings(trust_path=str(PEMS / "password")), "tlsTrustStore=.*password"),
         (replace(WITH_CERTIFICATE, certificate_path="none.pem"), "--tls-cert, tlsCertificatePath=none.pem"),
         (replace(WITH_CERTIFICATE, key_path=str(PEMS / "locked.pem")), "locked.pem"),
         (replace(WITH_CERTIFICATE, key_password_path="none"), "tlsKeyStorePasswordPath=none: No such file"),
-        (TlsSettings(trust_path=CERTIFICATE, protocols=("SSLv3",)), "tlsEnabledProtocols=SSLv3"),
+        (ClientTlsSettings(trust_path=CERTIFICATE, protocols=("SSLv3",)), "tlsEnabledProtocols=SSLv3"),
     ],
 )
-def test_files_that_cannot_be_used_are_named(settings: TlsSettings, said: str) -> None:
+def test_files_that_cannot_be_used_are_named(settings: ClientTlsSettings, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         client_context(settings)
 
 
 def test_a_key_under_a_password_is_opened() -> None:
-    settings = TlsSettings(
+    settings = ClientTlsSettings(
         trust_path=CERTIFICATE,
         certificate_path=CERTIFICATE,
         key_path=str(PEMS / "locked.pem"),
@@ -438,4 +438,4 @@ def test_a_key_under_a_password_is_opened() -> None:
 
 def test_a_certificate_without_its_key_is_refused() -> None:
     with pytest.raises(UsageError, match="go together"):
-        TlsSettings(certificate_path=CERTIFICATE)
+        ClientTlsSettings(certificate_path=CERTIFICATE)

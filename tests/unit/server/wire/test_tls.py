@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.config.server_keys.security import TlsSettings
+from bkctl.config.server_keys.security import BookieTlsSettings
 from bkctl.errors import UsageError
 from bkctl.protocol.connection import ClientConnection, Completed
 from bkctl.protocol.messages import StartTlsRequest, Wire
@@ -33,7 +33,7 @@ def pems(tmp_path: Path) -> Path:
     return place
 
 
-def settings(pems: Path, **changes: object) -> TlsSettings:
+def settings(pems: Path, **changes: object) -> BookieTlsSettings:
     values: dict[str, object] = {
         "key_path": str(pems / "key.pem"),
         "certificate_path": str(pems / "cert.pem"),
@@ -43,7 +43,7 @@ def settings(pems: Path, **changes: object) -> TlsSettings:
         "required": False,
         "protocols": (),
     }
-    return TlsSettings(**{**values, **changes})  # type: ignore[arg-type]
+    return BookieTlsSettings(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def test_pem_files_make_a_context(pems: Path) -> None:
