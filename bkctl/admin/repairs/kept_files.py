@@ -6,6 +6,8 @@ so that no program that writes in place can reach the copy.
 
 from __future__ import annotations
 
+import sys
+from contextlib import closing
 from posixpath import dirname, join
 
 from bkctl.errors import NotFoundError, RefusedError, StorageError
@@ -21,41 +23,14 @@ def keep_file(fs: WritableFileSystem, path: str, kept: str) -> None:
     target = fs.link_target(path)
     if target is not None:
         fs.link_to(target, kept)
-        return
-    source = fs.open(path)
-    try:
-        copy = fs.create(kept)
-        try:
-            position, written = 0, 0
-            while block := source.read_at(position, _COPY_BYTES):
-                position += len(block)
-                # Zeros are a hole: an index file may have terabytes of them.
-                if block.count(0) < len(block):
-                    copy.write_at(position - len(block), block)
-                    written = position
-            if written < position:
-                copy.write_at(position - 1, b"\0")
-            copy.sync()
-        finally:
-            copy.close()
-    finally:
-        source.close()
+    else:
+        _copy(fs, path, kept, sys.maxsize)
 
 
 def keep_start(fs: WritableFileSystem, path: str, kept: str, start_bytes: int) -> None:
     """Copy the first bytes of a file. The copy's name is not durable yet. Raises StorageError."""
     refuse_link(fs, path)
-    source = fs.open(path)
-    try:
-        content = source.read_at(0, start_bytes)
-    finally:
-        source.close()
-    copy = fs.create(kept)
-    try:
-        copy.write_at(0, content)
-        copy.sync()
-    finally:
-        copy.close()
+    _copy(fs, path, kept, start_bytes)
 
 
 def keep_database(fs: WritableFileSystem, path: str, kept: str) -> None:
@@ -88,18 +63,12 @@ def put_back_file(fs: WritableFileSystem, path: str, kept: str) -> None:
 
 def put_back_start(fs: WritableFileSystem, path: str, kept: str) -> None:
     """Give a file its old first bytes, in place; it may have them already. Raises StorageError."""
-    source = fs.open(kept)
-    try:
+    with closing(fs.open(kept)) as source:
         content = source.read_at(0, source.size_bytes)
-    finally:
-        source.close()
     refuse_link(fs, path)
-    file = fs.open_to_write(path)
-    try:
+    with closing(fs.open_to_write(path)) as file:
         file.write_at(0, content)
         file.sync()
-    finally:
-        file.close()
 
 
 def put_back_database(fs: WritableFileSystem, path: str, kept: str) -> None:
@@ -154,6 +123,21 @@ def refuse_link(fs: FileSystem, path: str) -> None:
     target = fs.link_target(path)
     if target is not None:
         raise RefusedError(f"{path}: a link to {target}, where a file or directory of the bookie is expected")
+
+
+def _copy(fs: WritableFileSystem, path: str, kept: str, bytes_max: int) -> None:
+    """Copy a file's content, at most so many bytes of it, into a file that is not there yet."""
+    with closing(fs.open(path)) as source, closing(fs.create(kept)) as copy:
+        position, written = 0, 0
+        while block := source.read_at(position, min(_COPY_BYTES, bytes_max - position)):
+            position += len(block)
+            # Zeros are a hole: an index file may have terabytes of them.
+            if block.count(0) < len(block):
+                copy.write_at(position - len(block), block)
+                written = position
+        if written < position:
+            copy.write_at(position - 1, b"\0")
+        copy.sync()
 
 
 def _linked(fs: WritableFileSystem, old: str, new: str) -> bool:
