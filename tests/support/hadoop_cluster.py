@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import subprocess
+import re
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
 
 from tests.support import java_bookkeeper
 from tests.support.java_bookkeeper import JarsUnavailableError
 from tests.support.java_start import LIGHT
+from tests.support.logged_process import LoggedProcess
 
 _FOLDER = Path(__file__).resolve().parent.parent / "interop" / "hadoop"
 _RESOLVE_SECONDS = 240
 _START_SECONDS = 180
 _STOP_SECONDS = 60
+#: The line by which it says that it serves, with its address; a part of a line is none yet.
+_READY = re.compile(r"^ready (.*)\n", re.MULTILINE)
 
 
 def need_hdfs_client() -> None:
@@ -74,15 +76,7 @@ class HadoopCluster:
             f"-Dlog4j.configuration=file:{_FOLDER / 'log4j.properties'}",
             *("-cp", f"{jars}/*", str(_FOLDER / "MiniHadoop.java"), str(self._folder)),
         ]
-        with (self._folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                start_new_session=True,
-            )
+        self._process = LoggedProcess(command, self._folder / "log", cwd=self._folder, has_stdin=True)
         try:
             self.url = self._await_url()
         except BaseException:
@@ -95,31 +89,18 @@ class HadoopCluster:
     ) -> None:
         self._end()
 
-    def log(self) -> str:
-        """Return what it has said."""
-        return (self._folder / "log").read_text(errors="replace")
-
     def words_of_containers(self) -> str:
         """Return what YARN's containers have said, each behind its name."""
         found = sorted((self._folder / "yarn").rglob("std*"))
         return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-4000:]}" for path in found)
 
     def _await_url(self) -> str:
-        until = time.monotonic() + _START_SECONDS
-        while True:
-            for line in self.log().splitlines():
-                if line.startswith("ready "):
-                    return line.removeprefix("ready ")
-            assert self._process.poll() is None, self.log()[-3000:]
-            assert time.monotonic() < until, self.log()[-3000:]
-            time.sleep(0.1)
+        log = self._process.await_log(lambda text: _READY.search(text) is not None, _START_SECONDS)
+        found = _READY.search(log)
+        assert found is not None
+        return found[1]
 
     def _end(self) -> None:
-        """It ends with its stdin, and takes its containers along; killed if it does not."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(_STOP_SECONDS)
+        """End it by its stdin; it takes its containers along."""
+        self._process.ask_to_end()
+        self._process.await_end(_STOP_SECONDS)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 
 from bkctl.spark.java import java_home
 from tests.support.java_cluster import free_port
+from tests.support.logged_process import LoggedProcess
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_S_MAX = 120
+_STOP_SECONDS = 30
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 #: Settings of a session on it whose executors are small and start soon.
@@ -44,7 +43,7 @@ class SparkCluster:
         self._folder = folder
         self._program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
         self._workers = workers
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, LoggedProcess] = {}
         self.master = ""
 
     def __enter__(self) -> SparkCluster:
@@ -57,7 +56,8 @@ class SparkCluster:
                 host, work = f"127.0.0.{number + 1}", str(self._folder / f"work-{number}")
                 words = ("--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0", "-d", work)
                 self._start(f"worker-{number}", "Worker", *words, self.master)
-            self._await_workers()
+            for number in range(self._workers):
+                self._processes[f"worker-{number}"].await_log(_is_registered, START_S_MAX)
         except BaseException:
             self._end()
             raise
@@ -68,10 +68,6 @@ class SparkCluster:
     ) -> None:
         self._end()
 
-    def log(self, name: str = "master") -> str:
-        """Return what one of them has said."""
-        return (self._folder / f"{name}.log").read_text(errors="replace")
-
     def _start(self, name: str, kind: str, *words: str) -> None:
         environment = {
             **os.environ,
@@ -81,37 +77,20 @@ class SparkCluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self._folder),
         }
-        lower = kind.lower()
-        with (self._folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [self._program, f"org.apache.spark.deploy.{lower}.{kind}", *words],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                cwd=self._folder,
-                env=environment,
-                start_new_session=True,
-            )
-        self._processes.append(process)
-
-    def _await_workers(self) -> None:
-        until = time.monotonic() + START_S_MAX
-        while self.log().count("Registering worker") < self._workers:
-            assert all(process.poll() is None for process in self._processes), self.log()[-3000:]
-            assert time.monotonic() < until, self.log()[-3000:]
-            time.sleep(0.1)
+        command = [self._program, f"org.apache.spark.deploy.{kind.lower()}.{kind}", *words]
+        log = self._folder / f"{name}.log"
+        self._processes[name] = LoggedProcess(command, log, cwd=self._folder, env=environment)
 
     def _end(self) -> None:
         """End each with its executors, which are in its session."""
-        for process in reversed(self._processes):
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in self._processes:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait(30)
+        for process in reversed(self._processes.values()):
+            process.ask_to_end()
+        for process in self._processes.values():
+            process.await_end(_STOP_SECONDS)
+
+
+def _is_registered(log: str) -> bool:
+    return "Successfully registered with master" in log
 
 
 def executor_of(pid: int) -> int:
