@@ -202,7 +202,7 @@ class RunningMachine:
         self._step(lambda: instructions)
 
     def end(self, error: BkctlError) -> None:
-        """Forget the machine; whoever waits for it gets ``error``."""
+        """Forget the machine; a caller that waits for it gets ``error``."""
         if not self.finished.done():
             self.finished.set_exception(error)
         self.drop()
@@ -301,6 +301,6 @@ def _silence(error: SilentBookieError) -> Silence:
 
 
 def retrieve(future: asyncio.Future[object]) -> None:
-    """For a future whose error nobody may ask for: asyncio has nothing to say about it then."""
+    """Retrieve the error of a future, so that asyncio logs nothing when no caller asks for it."""
     if not future.cancelled():
         future.exception()

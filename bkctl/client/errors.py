@@ -57,7 +57,7 @@ class ClientError(BkctlError):
 
 
 class HandleFencedError(ClientError, RefusedError):
-    """Somebody recovers, or has recovered, the ledger: nothing can be appended through this handle."""
+    """Another client recovers, or has recovered, the ledger: this handle can append nothing any more."""
 
 
 class AccessDeniedError(ClientError, RefusedError):
@@ -69,7 +69,7 @@ class HandleClosedError(ClientError, RefusedError):
 
 
 class ClosedDifferentlyError(ClientError, RefusedError):
-    """Somebody else closed the ledger, with another last entry or length than this writer's."""
+    """Another client closed the ledger, with another last entry or length than this writer's."""
 
 
 class LedgerExistsError(ClientError, RefusedError):

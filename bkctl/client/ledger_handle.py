@@ -345,7 +345,7 @@ class WriterHandle(_Ledger):
         return outcome.metadata
 
     def abandon(self) -> None:
-        """Forget the ledger without closing it, as a writer that dies; somebody has to recover it."""
+        """Forget the ledger without closing it, as a writer that dies; the ledger has to be recovered."""
         self._running.end(HandleClosedError("the handle was abandoned", ledger=self.ledger))
 
     # --- outcomes -------------------------------------------------------------------------------------------

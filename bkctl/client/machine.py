@@ -72,7 +72,7 @@ class WriteMetadata:
 
 @dataclass(frozen=True, slots=True)
 class NewLedgerId:
-    """An id that nobody else got: :class:`LedgerIdIs` or :class:`MetadataFailed`."""
+    """Request an id that no other client gets: :class:`LedgerIdIs` or :class:`MetadataFailed`."""
 
     token: Token
 

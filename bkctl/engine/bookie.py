@@ -261,7 +261,7 @@ class Bookie:
         self.checkpointer.checkpoint()
 
     def set_read_only(self, read_only: bool) -> None:
-        """Turn the bookie read-only by hand, or give it back to what the disks say."""
+        """Turn the bookie read-only by hand, or let its disks decide again."""
         self._read_only_by_operator = read_only
         self._set_mode(self.disks.state)
         self._tell_mode()

@@ -121,7 +121,7 @@ class Checkpointer:
 
     @property
     def interval_s(self) -> float:
-        """How often."""
+        """The time between two checkpoints."""
         return self._interval_s
 
     def set_interval(self, interval_ms: int) -> None:

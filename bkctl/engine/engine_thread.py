@@ -83,7 +83,7 @@ def reported(what: str, call: Callable[..., object], *arguments: object) -> Exce
 
 
 def call_all(what: str, calls: Iterable[Callable[[], object]]) -> None:
-    """Call all of them; what one raises is logged and costs the others nothing."""
+    """Make all calls; an error that one of them raises is logged, and the others are made all the same."""
     for call in calls:
         try:
             call()
@@ -92,5 +92,5 @@ def call_all(what: str, calls: Iterable[Callable[[], object]]) -> None:
 
 
 def report(what: str, error: Exception) -> None:
-    """Log an error that nobody foresaw, and that costs nobody else anything."""
+    """Log an unexpected error that has no consequence for other work."""
     _log.error("%s failed", what, exc_info=error)

@@ -144,13 +144,13 @@ class StoredLocations(EntryLocations, Protocol):
         """Return about how many locations there are."""
 
     def note_written(self) -> None:
-        """Make it durably an index that was written to."""
+        """Note durably that the index was written to."""
 
     def note_synced(self) -> None:
         """Note durably that all locations are synced, so that damage to them is known."""
 
     def close(self) -> None:
-        """Close it; what was not synced is not durable."""
+        """Close the locations; rows that were not synced are not durable."""
 
 
 class LogKeeper(Protocol):

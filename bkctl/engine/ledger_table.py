@@ -228,7 +228,7 @@ class LedgerTable:
         return descriptor
 
     def _forget_idle(self) -> None:
-        """Look at those that have not been looked at for the longest time; forget the idle and unused."""
+        """Check descriptors that were not checked for the longest time; forget the idle and unused ones."""
         for _ in range(min(LOOKED_AT_MAX, len(self._descriptors))):
             if len(self._descriptors) < self._descriptors_max:
                 return
@@ -241,7 +241,7 @@ class LedgerTable:
 
 
 class _Nobody:
-    """Takes answers that nobody waits for; a journal that fails stops the bookie by itself."""
+    """Takes answers for which no client waits; a journal that fails stops the bookie by itself."""
 
     def journaled(self, batches: list[JournalBatch]) -> None:
         """Do nothing."""

@@ -210,7 +210,7 @@ class MemoryLedgerStorage:
     def cached_records(
         self, keys: bytes, bytes_max: int, *, whole: bool = False
     ) -> tuple[bytes, Sequence[int]] | None:
-        """Return None: they are looked up one by one."""
+        """Return None: entries are looked up one by one."""
 
     def read(self, ledger: int, entry: int) -> bytes:
         """Return an entry's body; ``LAST_ENTRY`` is the newest one. Raises NoEntryError."""

@@ -40,7 +40,7 @@ class ReadStage:
         return self._table.storage_of(ledger).cached(key)
 
     def cached_records(self, keys: bytes, bytes_max: int) -> tuple[bytes, int] | None:
-        """Return the entries of ``keys``, which are joined, as far as caches have them, as records; how many.
+        """Return the entries of the joined ``keys`` that caches have, as records, and their number.
 
         They end before the first one that no cache has, and behind the one that brings them to ``bytes_max``.
         None says that the keys are to be looked up one by one (:meth:`cached`). Memory only.
@@ -64,7 +64,7 @@ class ReadStage:
         return self._table.storage_of(ledger).claim_next(key)
 
     def read_next(self, key: bytes) -> None:
-        """Read entries ahead of who got to this one. Never raises BkctlError."""
+        """Read entries ahead of a client that got to this one. Never raises BkctlError."""
         (ledger,) = _LEDGER.unpack_from(key)
         self._table.storage_of(ledger).read_next(ledger)
 

@@ -9,7 +9,7 @@ from bkctl.errors import BkctlError
 
 
 class SplitAnswer:
-    """Tells ``sink`` once, when all ``parts`` are durable or when the first of them has failed.
+    """Reports to ``sink`` once, when all ``parts`` are durable or when the first of them has failed.
 
     The parts come from different journals' threads.
     """

@@ -51,12 +51,12 @@ class EntryGroup:
 
     @property
     def sequences(self) -> int:
-        """How many of them."""
+        """The number of sequences."""
         return 1 if self.period == 0 else (self.last - self.first) // self.period + 1
 
     @property
     def count(self) -> int:
-        """How many ids."""
+        """The number of ids in all sequences."""
         return self.sequences * self.size
 
     def __contains__(self, entry: int) -> bool:

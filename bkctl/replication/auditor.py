@@ -231,7 +231,7 @@ class Auditor:
                 watch.close()
 
     async def _open(self, office: Office) -> tuple[LostBookies, int]:
-        """Prepare what others need to find; return who should be up, and how often the delay was written."""
+        """Prepare the nodes that others read; return the bookies to watch, and the delay's version."""
         underreplication = self._store.underreplication
         await office.in_thread(underreplication.prepare)
         delay_s = self._settings.lost_bookie_recovery_delay_s

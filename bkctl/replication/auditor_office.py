@@ -99,7 +99,7 @@ class Office:
     async def for_each(
         self, work: Callable[[StoredLedger], Awaitable[None]], at_once: int, only: Iterable[int] | None = None
     ) -> int:
-        """Do something with each ledger whose metadata decode, with ``at_once`` of them at a time.
+        """Call a function for each ledger whose metadata decode, for ``at_once`` ledgers at a time.
 
         Return how many ledgers there are. The first error ends it. While autorecovery is disabled nothing
         more is begun.

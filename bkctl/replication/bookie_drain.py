@@ -267,7 +267,7 @@ class BookieDrain:
         return found, "clients go on placing new ledgers on the bookie"
 
     async def _tick(self) -> None:
-        """Tell how far it is also while one large ledger is all that moves."""
+        """Report the progress also while a single large ledger is moved."""
         while True:
             await asyncio.sleep(_TICK_S)
             self._tell(self.progress())

@@ -73,7 +73,7 @@ class BookieMove:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of them."""
+        """Bytes of the entries that were copied so far."""
         return self._bytes_written + sum(one.counts.bytes_written for one in self._at_work)
 
     async def groups(self, only: Sequence[int] | None = None) -> AsyncIterator[list[LedgerRow]]:

@@ -51,7 +51,7 @@ class DrainPlan:
 
     @property
     def obstacles(self) -> tuple[str, ...]:
-        """Why not everything can be moved, in sentences."""
+        """The reasons why some ledgers cannot be moved, in sentences."""
         found = []
         if self.ledgers and not self.targets:
             found.append("no writable bookie is there to take replicas")

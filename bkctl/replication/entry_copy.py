@@ -104,7 +104,7 @@ class EntryCopy:
         self._began_s = 0.0
 
     def begin(self) -> None:
-        """Ask those targets that may have it; read it for the others."""
+        """Ask the targets that may have the entry; read the entry for the others."""
         keepers = [target for target in self._targets if target in self._rules.keepers]
         self._asked = len(keepers)
         if not keepers:

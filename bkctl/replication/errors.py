@@ -7,7 +7,7 @@ from bkctl.errors import RefusedError
 
 
 class LockLostError(ClientError, RefusedError):
-    """The lock on the ledger is gone with the session: somebody else may be at work on it."""
+    """The lock on the ledger is gone with the session: another worker may be at work on the ledger."""
 
 
 class OpenFragmentError(ClientError, RefusedError):

@@ -100,10 +100,10 @@ class StoredEntries:
 
     @property
     def first(self) -> int | None:
-        """The first of them; None when no entry of the fragment belongs to the index."""
+        """The first of the entries; None when no entry of the fragment belongs to the index."""
         return self[0] if self.count else None
 
     @property
     def last(self) -> int | None:
-        """The last of them; None when there is none."""
+        """The last of the entries; None when there is none."""
         return self[self.count - 1] if self.count else None

@@ -46,7 +46,7 @@ class LedgerLook:
 
     @property
     def repairable(self) -> tuple[BadFragment, ...]:
-        """The bad fragments that nobody writes to any more."""
+        """The bad fragments that no writer writes to any more."""
         return tuple([bad for bad in self.bad if bad.fragment.is_closed])
 
     @property

@@ -10,7 +10,7 @@ BURST_S = 0.1
 
 
 class ByteRate:
-    """Tells when bytes may be copied; one for all that a worker copies at once.
+    """Says when bytes may be copied; shared by all copies that a worker makes at once.
 
     ``bytes_per_s`` None is no limit. Belongs to one event loop.
     """

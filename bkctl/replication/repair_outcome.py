@@ -83,7 +83,7 @@ class BookieOutcome:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all of them now."""
+        """Whether the bookie has all of these entries now."""
         return self.states[ReplicaState.PRESENT] + self.copied == self.entries
 
 
@@ -117,10 +117,10 @@ class LedgerOutcome:
 
     @property
     def stays_in_limbo(self) -> bool:
-        """Whether a bookie has it in limbo still."""
+        """Whether a bookie still has the ledger in limbo."""
         return any(each.limbo is Limbo.STAYS for each in self.bookies.values())
 
     @property
     def has_limbo(self) -> bool:
-        """Whether a bookie has it in limbo, or had."""
+        """Whether a bookie has the ledger in limbo, or had it there before the repair."""
         return any(each.limbo not in (Limbo.NO, Limbo.NOT_KNOWN) for each in self.bookies.values())

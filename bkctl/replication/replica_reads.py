@@ -83,12 +83,12 @@ class EntryReplicas:
 
     @property
     def are_in_conflict(self) -> bool:
-        """Whether two of them prove themselves and are not the same."""
+        """Whether two replicas prove themselves and are not the same."""
         return any(replica.state is ReplicaState.DIFFERENT for replica in self.replicas)
 
     @property
     def proved(self) -> tuple[str, ...]:
-        """The bookies that have it."""
+        """The bookies whose replicas are proved."""
         return tuple([replica.bookie for replica in self.replicas if replica.is_present])
 
 
@@ -189,7 +189,7 @@ class ReplicaReadMachine(OperationMachine):
 
 
 def replica_of(entry: int, bookie: str, outcome: EntryOutcome) -> Replica:
-    """Return what a read of one entry from one bookie says of the replica."""
+    """Return the replica that a read of one entry from one bookie has found."""
     if isinstance(outcome, LedgerEntry):
         digest = hashlib.sha256(outcome.payload).hexdigest()
         size = len(outcome.payload)

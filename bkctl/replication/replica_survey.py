@@ -74,12 +74,12 @@ class ReplicaSurvey:
         self._silent: Counter[str] = Counter()
 
     async def windows(self, wanted: Iterator[WantedReplicas]) -> AsyncIterator[tuple[EntryReplicas, ...]]:
-        """Yield what is there of one window of entries after the other."""
+        """Yield the replicas of one window of entries after the other."""
         while window := tuple(islice(wanted, WINDOW_ENTRIES)):
             yield await self.look(window)
 
     async def look(self, window: Sequence[WantedReplicas]) -> tuple[EntryReplicas, ...]:
-        """Return what is there of some entries."""
+        """Return the replicas of some entries."""
         asked = [
             WantedReplicas(one.entry, tuple(filter(self._is_asked, one.bookies)))
             for one in window

@@ -27,7 +27,7 @@ def lost_bookie_recovery_delay_s(recorded: Underreplication) -> int:
 
 
 def trigger_audit(recorded: Underreplication) -> str:
-    """Have the elected auditor look at all bookies now; return who that is. Raises NotFoundError."""
+    """Have the elected auditor look at all bookies now; return its name. Raises NotFoundError."""
     auditor = require_auditor(recorded)
     recorded.set_lost_bookie_recovery_delay(lost_bookie_recovery_delay_s(recorded))
     return auditor

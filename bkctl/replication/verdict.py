@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def ends_the_work(self) -> bool:
-        """Whether the mark has nothing to say any more."""
+        """Whether the mark is to be deleted: the ledger is whole, or gone."""
         return self.kind in (VerdictKind.WHOLE, VerdictKind.LEDGER_GONE)
 
 

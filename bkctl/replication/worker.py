@@ -229,7 +229,7 @@ class ReplicationWorker:
         await self._rest(marked, verdict)
 
     async def _rest(self, marked: MarkedLedger, verdict: Verdict) -> None:
-        """Keep the lock for a while, so that nobody tries in vain what was tried just now."""
+        """Keep the lock for a while, so that no other worker repeats in vain what was tried just now."""
         ledger = verdict.ledger
         pause_s = self._backoff.failed(ledger)
         if len(self._resting) < self._settings.locks_held_max:

@@ -52,7 +52,7 @@ class ServedBookie(Protocol):
         """Return whether its stop has begun."""
 
     def set_read_only(self, read_only: bool) -> None:
-        """Turn it read-only by hand, or give it back to what its disks say; blocks.
+        """Turn the bookie read-only by hand, or let its disks decide again; blocks.
 
-        Raises RefusedError where it may not be, or has not started yet.
+        Raises RefusedError where that is not allowed, or the bookie has not started yet.
         """

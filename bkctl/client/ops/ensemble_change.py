@@ -30,7 +30,7 @@ from bkctl.types import LedgerState
 def with_replacements(
     ensemble: tuple[str, ...], indices: tuple[int, ...], bookies: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """``ensemble`` with ``bookies`` at the first of ``indices``; there may be fewer of them."""
+    """Return ``ensemble`` with ``bookies`` at the first of ``indices``; there may be more indices."""
     changed = list(ensemble)
     for index, bookie in zip(indices, bookies, strict=False):
         changed[index] = bookie

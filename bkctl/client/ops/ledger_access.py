@@ -36,7 +36,7 @@ MISSING_CODES = frozenset({ResultCode.NO_ENTRY, ResultCode.NO_LEDGER})
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """An entry whose digest checks. ``lac`` and ``length`` are its header's, ``bookie`` is who sent it."""
+    """An entry whose digest checks. ``lac`` and ``length`` are its header's, ``bookie`` has sent it."""
 
     ledger: int
     entry: int

@@ -200,7 +200,7 @@ class EntryRead:
             self._error = outcome.error
 
     def _failure(self) -> ClientError:
-        """Not found, and too few say that it never was: somebody did not know."""
+        """Return the first error: no bookie sent the entry, and too few deny that it was ever written."""
         assert self._error is not None
         return self._error
 
@@ -209,7 +209,7 @@ class EntryRead:
         self._done(outcome)
 
     def drop(self) -> None:
-        """Nobody waits for it any more."""
+        """Forget the read's requests and its timer, because no caller waits for the entry any more."""
         for token in self._waiting:
             self._exchange.forget(token)
         self._waiting.clear()

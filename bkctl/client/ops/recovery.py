@@ -391,7 +391,7 @@ class RecoveryMachine(OperationMachine):
             self._close()
 
     def _read_length(self) -> None:
-        """Nothing was recovered, so no header of the last entry has been seen."""
+        """Read the length from the last entry's header, as no entry was recovered that would have it."""
         EntryRead(
             self.exchange,
             self.access,

@@ -295,7 +295,7 @@ class WriteMachine(OperationMachine):
             self._go_on(self.metadata.segments[-1].bookies)
 
     def _go_on(self, ensemble: tuple[str, ...]) -> None:
-        """With the new ensemble; first once more, if one of it failed in the meantime."""
+        """Go on with the new ensemble; change it once more if one of it failed during the change."""
         meanwhile = {i: bookie for i, bookie in self._failed_meanwhile.items() if ensemble[i] == bookie}
         self._failed_meanwhile = {}
         if meanwhile and meanwhile != self._failed:

@@ -119,7 +119,7 @@ class EntryLocationIndex:
         return self._store.never_written
 
     def note_written(self) -> None:
-        """Make it durably one that was written to."""
+        """Note durably that the index was written to."""
         note_written(self._store)
 
     def note_synced(self) -> None:

@@ -22,7 +22,7 @@ AHEAD = 2
 
 
 class FlushPace:
-    """Of one flush. ``pause`` waits so many seconds, or less when the flush is to end."""
+    """The pace of one flush. ``pause`` waits so many seconds, or less when the flush is to end."""
 
     def __init__(self, caches: WriteCaches, clock: Clock, pause: Callable[[float], object]) -> None:
         self._caches = caches

@@ -55,25 +55,25 @@ class RowStore(Protocol):
 
     @property
     def never_written(self) -> bool:
-        """Whether nothing was ever written to it."""
+        """Whether no row was ever written to the store."""
 
     def batches(self) -> Iterator[list[Row]]:
         """Return all rows, in the order of their keys."""
 
     def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
-        """Apply operations in their order; with ``sync`` durably, and with them all before."""
+        """Apply operations in their order; ``sync`` makes them, and all before them, durable."""
 
     def flush(self) -> None:
-        """Bring what is only in memory and in a log into files."""
+        """Write rows that are only in memory and in a log into files."""
 
     def compact(self) -> None:
-        """Give back what was deleted."""
+        """Give the disk space of deleted rows back."""
 
     def note_synced(self) -> None:
-        """Note durably that all that was written so far is synced."""
+        """Note durably that all rows written so far are synced."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the store."""
 
 
 class LedgerIndex:

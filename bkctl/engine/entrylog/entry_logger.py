@@ -120,7 +120,7 @@ class EntryLogger:
 
     @property
     def logs_evicted(self) -> int:
-        """Of those, logs of single ledgers that made room for another one, or were idle."""
+        """Rolled logs of single ledgers that made room for another one, or were idle."""
         return self._manager.meters.logs_evicted
 
     @property
@@ -163,7 +163,7 @@ class EntryLogger:
         return [log_id for log_id in self.log_ids() if log_id not in unflushed]
 
     def new_log_id(self) -> int:
-        """Give out an id for a log that somebody else writes; it never comes again.
+        """Give out an id for a log that another writer writes; the id is never given out again.
 
         Called by the appending thread.
 

@@ -97,7 +97,7 @@ class OpenLogs:
         _close_all(unused)
 
     def close(self) -> None:
-        """Drop all of them and lend no more."""
+        """Drop all logs and lend none any more."""
         with self._lock:
             self._closed = True
             unused = _no_longer_wanted([*self._held.values(), *self._cached.values()])
@@ -107,7 +107,7 @@ class OpenLogs:
 
     @property
     def count(self) -> int:
-        """How many are open and wanted."""
+        """The number of logs that are open and wanted."""
         return len(self._held) + len(self._cached)
 
     def path(self, log_id: int) -> str:
@@ -143,7 +143,7 @@ class OpenLogs:
 
 
 def _no_longer_wanted(logs: list[OpenLog]) -> list[OpenLog]:
-    """Mark them; those that nobody uses, to be closed outside the lock."""
+    """Mark logs as no longer wanted; return those without a user, to be closed outside the lock."""
     for log in logs:
         log.wanted = False
     return [log for log in logs if log.users == 0]

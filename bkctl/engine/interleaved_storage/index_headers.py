@@ -102,10 +102,10 @@ class HeaderStore:
         """Do nothing: every write is in the files."""
 
     def compact(self) -> None:
-        """Do nothing: nothing that was deleted is kept."""
+        """Do nothing: no deleted row is kept."""
 
     def note_synced(self) -> None:
-        """Do nothing: what was written is synced, and damage to a header is always known."""
+        """Do nothing: written headers are synced, and damage to a header is always noticed."""
 
     def close(self) -> None:
         """Close the files."""

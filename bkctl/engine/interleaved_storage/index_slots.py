@@ -140,7 +140,7 @@ class SlotIndex:
         self._files.note_written()
 
     def note_synced(self) -> None:
-        """Do nothing: what was synced is, and a slot that is damaged leads to no record."""
+        """Do nothing: synced slots stay synced, and a slot that is damaged leads to no record."""
 
     def close(self) -> None:
         """Close the files."""

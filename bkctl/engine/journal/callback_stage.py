@@ -152,7 +152,7 @@ class CallbackStage:
 
 
 def _take_all(queue: SimpleQueue[Outcome | None], into: list[Outcome]) -> bool:
-    """Wait for one, then take what is there; True at the end of the queue."""
+    """Wait for an outcome, then take all that the queue has; return True at the queue's end."""
     item = queue.get()
     while item is not None:
         into.append(item)

@@ -96,7 +96,7 @@ class ForceWriteStage:
         self._callbacks.close()
 
     def _take_all(self, into: list[Group]) -> bool:
-        """Wait for one, then take what is there; True at the end of the queue."""
+        """Wait for a group, then take all that the queue has; return True at the queue's end."""
         group = self._queue.get()
         while group is not None:
             into.append(group)

@@ -163,7 +163,7 @@ class Journal:
 
     @property
     def suspended(self) -> NoSpaceError | None:
-        """Why appends are refused for the time being."""
+        """The error for which appends are refused for the time being; None when they are taken."""
         return self._queue.suspended
 
     @property

@@ -183,12 +183,12 @@ class JournalQueue:
             )
 
     def drain(self) -> tuple[list[JournalBatch], bool]:
-        """Return all that will not be written, and whether somebody waits for room."""
+        """Return all batches that will not be written, and whether an appender waits for room."""
         with self._changed:
             return self._given_up()
 
     def suspend(self, error: NoSpaceError) -> tuple[list[JournalBatch], bool]:
-        """Take nothing more until :meth:`resume`; what has arrived, and whether somebody waits for room."""
+        """Take no batch until :meth:`resume`; return those here, and whether an appender waits for room."""
         with self._changed:
             self.suspended = error
             return self._given_up()

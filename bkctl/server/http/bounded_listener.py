@@ -100,7 +100,7 @@ class _Connection(asyncio.Protocol):
             self._timer = asyncio.get_running_loop().call_later(HEAD_TIMEOUT_S, self._too_late)
 
     def stop_waiting(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel the timer for the head of a request."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

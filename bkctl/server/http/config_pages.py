@@ -29,7 +29,7 @@ class ConfigPages:
         self._changeable: dict[str, Callable[[int], None]] = {"flushInterval": self._set_flush_interval}
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Add the routes of all these pages."""
+        """Add the routes of the configuration's pages."""
         router.add_get("/api/v1/config/server_config", self._given)
         router.add_put("/api/v1/config/server_config", self._change)
 

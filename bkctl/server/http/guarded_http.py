@@ -117,7 +117,7 @@ class GuardedHttp(abc.ABC):
         """Give back what pages hold."""
 
     async def stop(self) -> None:
-        """Close; a second call does nothing."""
+        """Close the listener and its connections; a second call does nothing."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()

@@ -114,7 +114,7 @@ class BookieService:
             raise
 
     async def stop(self) -> None:
-        """Flush and leave. Raises StorageError when something could not be flushed; the journals have it."""
+        """Flush and stop. Raises StorageError when entries could not be flushed; the journals have them."""
         self.ready = False
         self.shutting_down = True
         await self._stack.aclose()
@@ -317,7 +317,7 @@ class BookieService:
         return RegistrationMode.READ_ONLY if self.bookie.read_only else RegistrationMode.WRITABLE
 
     def set_read_only(self, read_only: bool) -> None:
-        """Turn the bookie read-only by hand, or give it back to what its disks say; blocks."""
+        """Turn the bookie read-only by hand, or let its disks decide again; blocks."""
         if self.bookie is None:
             raise RefusedError("the bookie has not started yet")
         if self.config.disks.force_read_only and not read_only:

@@ -101,7 +101,7 @@ class EmbeddedBookie:
         return self.report
 
     def stop(self) -> None:
-        """Flush and leave; a second call does nothing. Raises StorageError when something was not flushed."""
+        """Flush and stop the bookie; a second call does nothing. Raises StorageError when a flush failed."""
         self._end()
         error, self._stop_error = self._stop_error, None
         if error is not None:

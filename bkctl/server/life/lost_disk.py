@@ -340,7 +340,7 @@ class DiskRebuild:
                 yield ledger, key
 
     def _key(self, stored: StoredLedger | CorruptionError, rows: RebuiltRows) -> bytes | None:
-        """Return the key of a ledger on this bookie, empty where nobody knows it; None for no such ledger."""
+        """Return the key of a ledger on this bookie, empty when it is unknown; None for no such ledger."""
         if isinstance(stored, CorruptionError):
             rows.unreadable += 1
             return b""

@@ -45,7 +45,7 @@ __all__ = [
 
 
 def refuse_planted_links(directories: DirectorySettings) -> None:
-    """Raise RefusedError for a directory that somebody's link leads to, who does not own it."""
+    """Raise RefusedError for a directory to which a link leads whose owner does not own the directory."""
     for directory in every_directory(directories):
         refuse_planted_link(current(directory))
 

@@ -32,7 +32,7 @@ class ProcessMetrics:
         gc.callbacks.append(self._collecting)
 
     def close(self) -> None:
-        """Time nothing any more; a second call does nothing."""
+        """Stop timing collections of garbage; a second call does nothing."""
         if self._collecting in gc.callbacks:
             gc.callbacks.remove(self._collecting)
 

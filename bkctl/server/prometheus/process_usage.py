@@ -31,7 +31,7 @@ class ProcessUsage:
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """Address space, what of it is in memory, and what of that is shared with other processes or files."""
+    """Address space, its part in memory, and the part of that shared with other processes or files."""
 
     virtual_bytes: int
     resident_bytes: int

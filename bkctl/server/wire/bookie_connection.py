@@ -115,7 +115,7 @@ class BookieConnection(asyncio.Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether nobody gets an answer here any more."""
+        """Whether no client gets an answer here any more."""
         return self._transport is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -187,7 +187,7 @@ class BookieConnection(asyncio.Protocol):
             self.close()
 
     def write(self, data: bytes) -> None:
-        """Send frames; without a connection they are dropped, as nobody waits for them any more."""
+        """Send frames; without a connection they are dropped, as no client waits for them any more."""
         if self._transport is not None and not self._transport.is_closing():
             size_bytes = len(data)
             self._untaken.handed(size_bytes)

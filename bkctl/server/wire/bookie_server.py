@@ -127,7 +127,7 @@ class BookieServer:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     @property

@@ -26,7 +26,7 @@ class Channel(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Return whether nobody gets an answer here any more."""
+        """Return whether no client gets an answer here any more."""
 
     @property
     def unread_since_s(self) -> float | None:

@@ -80,4 +80,4 @@ class ConnectionMemory:
 
 
 def _nothing_to_close() -> None:
-    """Nobody watches connections."""
+    """Do nothing: no watch over connections was given."""

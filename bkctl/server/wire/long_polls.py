@@ -276,7 +276,7 @@ class _Wait:
             self._polls.ended(self._client)
 
     def _unwatch(self) -> bool:
-        """Return whether nobody had ended the wait before."""
+        """Return whether the wait was not ended before."""
         watch = self._let_go()
         return watch is not None and self._polls.bookie.reads.unwatch(self._request.ledger, watch)
 

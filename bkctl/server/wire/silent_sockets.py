@@ -57,7 +57,7 @@ class SilentSockets:
             self._loop.add_reader(self._epoll.fileno(), self._look)
 
     def stop(self) -> None:
-        """Look at them no more. Clients stay asleep: only for a server that closes them all."""
+        """Stop looking at sockets. Connections stay asleep: only for a server that closes them all."""
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
