@@ -3,7 +3,7 @@
 ========================== ==== ============================================= ================================
 class                      exit Java (BKException.Code)                       meaning
 ========================== ==== ============================================= ================================
-HandleFencedError          4    LedgerFenced (-101)                           somebody recovers the ledger
+HandleFencedError          4    LedgerFenced (-101)                           another client recovers it
 AccessDeniedError          4    UnauthorizedAccess (-102)                     another password
 HandleClosedError          4    LedgerClosed (-11)                            no appends any more
 ClosedDifferentlyError     4    MetadataVersion (-17)                         closed by another, elsewhere

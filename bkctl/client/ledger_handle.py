@@ -337,8 +337,8 @@ class WriterHandle(_Ledger):
     async def close(self) -> LedgerMetadata:
         """Fail what is pending, and close the ledger behind the last entry confirmed; its metadata.
 
-        Raises HandleFencedError when somebody recovers the ledger, ClosedDifferentlyError when it was closed
-        elsewhere, errors of the metadata store. A second call gives the same.
+        Raises HandleFencedError when another client recovers the ledger, ClosedDifferentlyError when it was
+        closed elsewhere, errors of the metadata store. A second call gives the same.
         """
         self._running.perform(self._machine.close())
         outcome = cast("UpdateOutcome", await asyncio.shield(self._running.finished))

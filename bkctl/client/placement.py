@@ -20,7 +20,7 @@ from typing import Protocol
 from bkctl.client.machine import ChooseBookies
 from bkctl.errors import CorruptionError, UsageError
 
-#: The location of whatever no table knows.
+#: The location of a bookie that no table knows.
 DEFAULT_RACK = "/default-rack"
 
 

@@ -323,7 +323,7 @@ class Bookie:
         self._full_directories = full
 
     def _no_space(self, part: Journal | LedgerStorage, error: BkctlError) -> None:
-        """Note that a write found the disk full, whatever the thresholds say. From any thread."""
+        """Note that a write found the disk full, regardless of the thresholds. From any thread."""
         with self._mode_lock:
             if part not in self._without_space:
                 _log.error("the bookie is read-only until there is room: %s", error)

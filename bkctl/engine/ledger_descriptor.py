@@ -35,8 +35,8 @@ class LedgerDescriptor:
     seen; ``lac_complete`` that entries of earlier runs of the bookie are counted in.
     ``fence_waiters`` is a list while the fence record is on its way to the disk; ``fence_owed`` says that the
     record did not get there: the ledger takes no adds any more, and who fences it next has it written again.
-    ``used`` says that somebody needed it since the table last looked for ledgers to forget.
-    ``watches`` is None while nobody waits for the LAC, which is so of nearly all ledgers.
+    ``used``: the ledger was used since the table last looked for ledgers to forget.
+    ``watches`` is None while no client waits for the LAC, as for nearly all ledgers.
     """
 
     __slots__ = (

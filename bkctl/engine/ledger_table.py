@@ -144,7 +144,7 @@ class LedgerTable:
             self.admit(descriptor)
 
     def append_key(self, descriptor: LedgerDescriptor) -> None:
-        """Append the master key alone, if this run of the bookie has not journaled it yet; nobody waits."""
+        """Append the master key alone, if this run of the bookie has not journaled it; no client waits."""
         if not descriptor.key_journaled:
             self.append(descriptor, [], entries=0, sink=_Nobody(), context=None)
 
@@ -167,7 +167,7 @@ class LedgerTable:
         return descriptor
 
     def bury(self, ledger: int, now_s: float) -> None:
-        """Remember that a fenced ledger is being deleted: nobody may make it again for a time.
+        """Remember that a fenced ledger is being deleted: no client may make it again for a time.
 
         Its writer may not know yet; what it writes would be acknowledged, and lost with the ledger.
         """

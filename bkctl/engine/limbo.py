@@ -31,7 +31,7 @@ class LimboExit:
         return self._table.is_limbo(ledger)
 
     def leave(self, ledger: int, expected: Iterable[int]) -> bool:
-        """Take a ledger that nobody writes to any more out of limbo; False when it was not in limbo.
+        """Take a ledger without a writer out of limbo; False when it was not in limbo.
 
         ``expected`` are the entries that it should have here, ascending. Reads the index: not on an event
         loop. Raises NoLedgerError, BookieIOError, and RefusedError when entries are missing or the ledger is

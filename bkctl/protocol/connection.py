@@ -116,7 +116,7 @@ class ServerConnection:
         return len(self._received)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[ServerEvent]:
-        """Return the events that ``data`` completes. Nothing is raised whatever the bytes are."""
+        """Return the events that ``data`` completes. Never raises, whatever the bytes are."""
         if self._state is not _State.OPEN:
             if self._state is _State.CLOSED or not len(data):
                 return []
@@ -230,7 +230,7 @@ class ClientConnection:
         self.wire = wire
         #: Requests without an answer so far.
         self.outstanding = 0
-        #: Answers that nobody asked for, or not any more; they are dropped.
+        #: Answers without a request, or whose request was given up; they are dropped.
         self.unmatched = 0
         self._received = ReceiveBuffer(frame_bytes_max)
         self._sent: dict[_Key, deque[_Sent]] = {}

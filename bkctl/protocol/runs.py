@@ -86,7 +86,7 @@ class PackedAddRun(AddRun):
 
     ``records`` are the bodies, each behind its i32 length, ``packed_keys`` the keys one behind the other.
     ``distinct_grants`` has each grant once, and ``lacs`` for each of them the highest last add confirmed of
-    its entries. The lists of :class:`AddRun` are made when somebody asks for them, which hardly ever happens.
+    its entries. The lists of :class:`AddRun` are made when they are read, which hardly ever happens.
     Adds of version 2 have no ``stored``, as their answers are made of the keys; those of version 3 bring the
     frames that say that they are stored, one behind the other.
     """

@@ -15,8 +15,8 @@ from bkctl.replication.fragment_check import BadFragment, BadIndex, Defect
 from bkctl.replication.fragments import fragments
 from bkctl.types import LedgerState
 
-#: Returns who takes whose place (by index) so that an ensemble keeps to the policy, {} where it does already,
-#: None where nobody can. The last argument are bookies that are not wanted. Called in a thread.
+#: Returns the new bookies, by index, with which an ensemble keeps to the policy: {} where it does already,
+#: None where there are none. The last argument are bookies that are not wanted. Called in a thread.
 Mends = Callable[[Sequence[str], int, Collection[str]], Mapping[int, str] | None]
 
 

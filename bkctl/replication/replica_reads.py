@@ -65,7 +65,7 @@ class Replica:
 
     @property
     def is_present(self) -> bool:
-        """Whether it is the entry, as far as anybody can prove it."""
+        """Whether the replica is proved to be the entry."""
         return self.state is ReplicaState.PRESENT
 
 

@@ -85,7 +85,7 @@ class ReplicationWorker:
         #: Sessions that have ended; a lock counts only while this is what it was when it was taken.
         self._sessions_lost = 0
         self._last_error = ""
-        #: When to look for locks of ours on ledgers that nobody works on.
+        #: When to look for locks of this worker on ledgers that it does not work on.
         self._strays_due_s = float("-inf")
         self._rereplicated = self._rereplicate_failed = self._ledgers_replicated = self._locks_kept = 0
         self._rereplicated_s = 0.0

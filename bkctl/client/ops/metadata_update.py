@@ -1,4 +1,4 @@
-"""Changing a ledger's metadata: look, decide, compare-and-set, and look again when somebody else was first.
+"""Changing a ledger's metadata: read, decide, compare-and-set, and read again when another client was first.
 
 A store may carry a write out and lose its answer, or carry it out late. So a write whose outcome is unknown
 is followed by a read, and the decision is taken again on what is stored: either the change is there, or the
@@ -48,7 +48,7 @@ from bkctl.types import LedgerState
 #: Unknown outcomes, and failed reads behind them, that are borne before the update fails.
 UNKNOWN_MAX = 5
 
-#: Conflicts that are borne: each means that somebody else went on.
+#: Conflicts before the update fails: each means that another client changed the metadata.
 CONFLICTS_MAX = 1_000
 
 #: Pause after an unknown outcome; doubled each time.

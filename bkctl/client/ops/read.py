@@ -1,8 +1,8 @@
 """Reading entries: each from its write set, one bookie after the other, the next early when one is slow.
 
 The first copy whose digest checks wins; a copy that does not check is an error of that bookie like any other.
-An entry that nobody has is "no such entry" only when *every* bookie of its write set said so; one error among
-them and it is not known.
+An entry is "no such entry" only when *every* bookie of its write set said so; one error among their answers
+leaves it unknown.
 
 The read of one entry (:class:`EntryRead`):
 

@@ -23,14 +23,14 @@ acknowledged; above that they may find different ends, and the first CLOSED deci
 
 The closed length is that of the last entry: its header is read when the entry itself was not recovered.
 Java takes the length of an entry above the LAC even when that one turns out not to exist, so that its
-length can be too large. When nobody can send the header now, Java's value is taken, and ``length_exact`` is
-false.
+length can be too large. When no bookie can send the header now, Java's value is taken, and ``length_exact``
+is false.
 
 Entries that are added again carry the LAC that was found in step 3. Java writes the recovery's own, which
 moves with its adds; when that recovery then fails, its replacements of bookies are forgotten while the LAC
 stays, and the next recovery takes entries for confirmed that metadata's bookies have fewer than Aq copies of.
 
-A failed bookie that nobody can replace is no reason to stop while Aq others acknowledge (Java fails then).
+A failed bookie that cannot be replaced is no reason to stop while Aq others acknowledge (Java fails then).
 
 Source: ``org.apache.bookkeeper.client.LedgerRecoveryOp``, ``ReadOnlyLedgerHandle``.
 """

@@ -166,7 +166,7 @@ class CompiledReadCache:
 
 
 def _free(tables: list[EntryTable]) -> None:
-    """Free the bodies of tables that nobody looks into any more."""
+    """Free the bodies of tables that no lookup searches any more."""
     for table in tables:
         while table.clear(_BODIES_FREED):
             pass

@@ -55,7 +55,7 @@ class CompiledWriteCache(BoundedEntries):
         # The tables that lookups search, newest first; the tuple is replaced as a whole, so that a reader
         # thread sees one state of it.
         self._lookups: tuple[EntryTable, ...] = ()
-        # Ledgers with entries here that are not there for anybody.
+        # Ledgers whose entries here were deleted: no lookup finds them.
         self._deleted: set[int] = set()
 
     def put_many(

@@ -100,7 +100,7 @@ class WriteCache(BoundedEntries):
         # The tables that lookups search, newest first; the tuple is replaced as a whole, so that a reader
         # thread sees one state of it.
         self._lookups: tuple[dict[bytes, bytes], ...] = ()
-        # Ledgers with entries here that are not there for anybody.
+        # Ledgers whose entries here were deleted: no lookup finds them.
         self._deleted: set[bytes] = set()
         # Guards what tables know of their newest keys.
         self._newest_lock = threading.Lock()

@@ -37,7 +37,7 @@ class FlushPace:
         if now_s - self._worked_since_s < WORK_S:
             return
         active = self._caches.active
-        # Without puts since the last pause there is nobody to give way to.
+        # Without puts since the last pause there is no add to give way to.
         if active.count != self._count and done * active.size_bytes_max > AHEAD * active.size_bytes:
             self._pause(PAUSE_S)
             now_s = self._clock.monotonic()

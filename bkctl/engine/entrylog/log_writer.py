@@ -80,7 +80,7 @@ class LogWriter:
         return self.position == HEADER_BYTES
 
     def write_header(self) -> None:
-        """Write the header before any record, so that whatever a crash leaves begins with it.
+        """Write the header before any record, so that any file that a crash leaves begins with it.
 
         Raises StorageError.
         """
@@ -171,7 +171,7 @@ class LogWriter:
 
         Of a finished log the header's map offset is durable, too.
 
-        Raises StorageError, after which nobody knows what is on disk.
+        Raises StorageError, after which it is unknown what is on disk.
         """
         end = self.position
         if self.synced < end:

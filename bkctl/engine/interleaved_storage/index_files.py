@@ -120,7 +120,7 @@ class IndexFiles:
         """Return the header of every file, for the start; a file of no byte is none: Java makes it so.
 
         Raises CorruptionError naming the file whose header does not decode: the start is refused then, and
-        at every other time too. Nobody is served from a state that is not the ledger's.
+        at every other time too. No reader is served from a state that is not the ledger's.
         """
         for ledger in sorted(self.ledgers()):
             path = self.path(ledger)
@@ -392,7 +392,7 @@ class IndexFiles:
     def _forget(self, ledger: int, place: int | None = None) -> None:
         """Forget the file of a ledger: now it is another one, at ``place``, or none.
 
-        Whoever is inside finishes with the old one.
+        Threads that are using the old one finish with it.
         """
         kept = self._unsynced.pop(ledger, None)
         if kept is not None:
@@ -411,7 +411,7 @@ class IndexFiles:
             self._close_all([opened])
 
     def _surplus(self) -> list[_OpenFile]:
-        """Return files that nobody uses, the least recently used first. Called under the lock."""
+        """Return files without a user, the least recently used first. Called under the lock."""
         surplus: list[_OpenFile] = []
         if len(self._open) > self._settings.files_open_max:
             for ledger, opened in list(self._open.items())[: len(self._open) - self._settings.files_open_max]:

@@ -138,7 +138,7 @@ class CallbackStage:
     def _call(self, sink: JournalSink, batches: list[JournalBatch], error: BkctlError | None) -> None:
         if self._state.aborted:
             return
-        # Others must get their answers whatever is wrong with this sink.
+        # The other sinks must get their answers, whatever error this one raises.
         if error is None:
             reported("a sink of the journal", sink.journaled, batches)
         else:

@@ -48,7 +48,7 @@ class JournalQueue:
         self.suspended: NoSpaceError | None = None
         self._retry = False
 
-    # --- whoever appends
+    # --- appenders
 
     def append(self, batch: JournalBatch) -> None:
         """Raise StorageError when nothing will be written any more, NoSpaceError while there is no room."""

@@ -1,7 +1,7 @@
 """One look at every queue, cache and counter of a bookie, as plain values for JSON.
 
 Numbers are read while others change them: each is right, two of them may be a moment apart. Counters are sums
-since the bookie started; whoever wants rates asks twice and divides by the difference of
+since the bookie started; for rates, a client asks twice and divides by the difference of
 ``process.monotonic_s``.
 
 ======================= ====================================================================================

@@ -122,7 +122,7 @@ async def _serve(
 
 
 async def _saying(say: Callable[[], None], manager: ServiceManager, *any_of: asyncio.Future[Any]) -> None:
-    """Wait for one of these: a replay and a flush take as long as they take, as long as somebody says so."""
+    """Wait for one of some tasks as long as it takes, and keep the service manager patient with ``say``."""
     while True:
         say()
         done, _ = await asyncio.wait(

@@ -40,7 +40,7 @@ class ServiceManager:
 
     @property
     def listens(self) -> bool:
-        """Whether anybody wants to hear."""
+        """Whether a service manager wants reports."""
         return bool(self._address)
 
     def starting(self, status: str) -> None:

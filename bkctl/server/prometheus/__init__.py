@@ -17,7 +17,7 @@ Metrics that Java has and this bookie has not:
 ===================================== ================================================================
 name                                  why
 ===================================== ================================================================
-bookie_SERVER_SANITY                  ``/api/v1/bookie/sanity`` asks when somebody wants to know
+bookie_SERVER_SANITY                  ``/api/v1/bookie/sanity`` tests on request
 bookie_bookie_zk_*, _watcher_state_*  the metadata store's client has no such counters
 replication_bookkeeper_client_*       the client of autorecovery has no metrics of its own
 jvm_memory_pool_*, _init, _committed  the Java process's pools; ``process_*`` has what is used

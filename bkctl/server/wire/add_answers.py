@@ -110,7 +110,7 @@ class AddAnswers:
         self._post([cast("PendingAdds", batch.context) for batch in batches], ResultCode.OK)
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
-        """Answer runs that are not durable, as far as anybody knows."""
+        """Answer runs that are not known to be durable."""
         self.refuse([cast("PendingAdds", batch.context) for batch in batches], code_of(error))
 
     def add_again(self, run: EngineAddRun | RecordRun) -> None:

@@ -100,7 +100,7 @@ class BookieConnection(asyncio.Protocol):
 
     @property
     def unread_since_s(self) -> float | None:
-        """Since when, as far as anybody looked, the client has left answers untaken."""
+        """Since when, as far as the looks have shown, the client has left answers untaken."""
         return self._untaken.since_s
 
     def count_unread(self, now_s: float) -> int:
@@ -406,7 +406,7 @@ class BookieConnection(asyncio.Protocol):
         except (OSError, asyncio.CancelledError) as error:
             self._port.handshakes.failed(self, error)
             transport.abort()
-            # Nobody else says it as long as the handshake goes on.
+            # No other code reports it as long as the handshake goes on.
             self.connection_lost(None)
             return
         finally:

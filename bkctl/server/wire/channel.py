@@ -30,7 +30,7 @@ class Channel(Protocol):
 
     @property
     def unread_since_s(self) -> float | None:
-        """Return since when, as far as anybody looked, the client has left answers untaken."""
+        """Return since when, as far as looks have shown, the client has left answers untaken."""
 
     def count_unread(self, now_s: float) -> int:
         """Return an upper bound of the bytes in answers that the client has not taken."""

@@ -22,7 +22,7 @@ def keep_alive(connected: socket.socket | None) -> None:
 
 
 def unread_bytes(connected: socket.socket | None) -> int:
-    """Return how many bytes have come that nobody has read; 0 for a socket that is closed."""
+    """Return how many bytes have come and were not read; 0 for a socket that is closed."""
     return _asked(connected, termios.FIONREAD)
 
 

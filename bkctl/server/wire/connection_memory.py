@@ -51,7 +51,7 @@ def handshakes_max(bytes_max: int) -> int:
 class ConnectionMemory:
     """The rest of the budget; on the event loop's thread only.
 
-    Whoever holds something takes its bytes and gives them back. ``on_full`` is called when more was taken
+    A holder of memory takes its bytes and gives them back. ``on_full`` is called when more was taken
     than there is, and may close connections.
     """
 
@@ -59,7 +59,7 @@ class ConnectionMemory:
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        #: Below zero: more is held than should be, until whoever hears of it has made room.
+        #: Below zero: more is held than should be, until ``on_full`` has made room.
         self.free_bytes = bytes_max
         self.on_full: Callable[[], None] = _nothing_to_close
 

@@ -74,7 +74,7 @@ class RequestProcessor:
         self._singles = _Singles()
 
     def process(self, request: Request, respond: Respond, client: Client) -> None:
-        """Serve one request of ``client``. Never raises; whatever stands in the way is an answer."""
+        """Serve one request of ``client``. Never raises; every error is an answer."""
         refused = refusal(request)
         if refused is not None:
             respond(request.refuse(refused))

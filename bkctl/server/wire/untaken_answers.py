@@ -26,7 +26,7 @@ class UntakenAnswers:
     __slots__ = ("_due_bytes", "_handed_bytes", "_largest_bytes", "_taken_bytes", "since_s")
 
     def __init__(self) -> None:
-        #: Since when the client has left answers untaken, as far as anybody looked.
+        #: Since when the client has left answers untaken, as far as the looks have shown.
         self.since_s: float | None = None
         #: The bytes of all answers, and of the largest piece that was handed over at once.
         self._handed_bytes = 0
