@@ -91,9 +91,9 @@ def convert_command(
     The new index is made of the old one, row by row, with fences, master keys, explicit LACs and limbo.
     Each row is compared with the record that it names, and all rows with those of the old index, before
     anything that a bookie reads is changed. With several ledger directories, db needs each entry in the
-    directory of its ledger: what lies elsewhere is copied, for which there must be room. Towards
-    interleaved, logs of equal ids get new ones. What only the journals have, after an unclean stop, is
-    replayed into the new index.
+    directory of its ledger: entries that lie elsewhere are copied, for which there must be room. Towards
+    interleaved, logs of equal ids get new ones. Entries that only the journals have, after an unclean stop,
+    are replayed into the new index.
 
     Then all names change, while the cookies are away so that no bookie starts. After a kill the same
     command goes on, and with the --to of before it takes everything back. The old index is kept in a folder
@@ -104,7 +104,7 @@ def convert_command(
     Java bookie started with the old class would find none of its ledgers, and not say so.
 
     Refused with exit code 4: for a bookie that runs, a missing cookie, a damaged or lost index, a disk
-    without room for what is written (--dry-run shows how much that is), a compaction or a rebuild that was
+    without room for the new files (--dry-run shows how large they are), a compaction or a rebuild that was
     cut off, and a log in quarantine. Exit code 1: a row names no record.
 
     Examples:

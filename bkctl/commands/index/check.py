@@ -87,10 +87,10 @@ def check_command(
 
     Exit code 1 when there is damage, 0 when there are only notes. Entries of ledgers that the index does
     not know are taken for garbage of deleted ledgers, unless --metadata says that they exist; the metadata
-    of another cluster are refused (4). What the journal brings back at the next start is a note; an entry
-    that stands only in a journal in front of the last mark, which no start replays, is lost to readers, and
-    is damage. Other directories of the same bookie are found by its cookie. While the bookie runs, entries
-    that it is writing or moving at that moment may be reported as wrong.
+    of another cluster are refused (4). An entry that the journal brings back at the next start is a note; an
+    entry that stands only in a journal in front of the last mark, which no start replays, is lost to
+    readers, and is damage. Other directories of the same bookie are found by its cookie. While the bookie
+    runs, entries that it is writing or moving at that moment may be reported as wrong.
 
     Sorting needs 24 bytes of temporary disk space (TMPDIR) for each entry when memory is too small.
 

@@ -69,18 +69,18 @@ def salvage_command(
     """[offline] [writes] Copy the readable records of damaged journals, so that a start replays them.
 
     Name all directories of the bookie, or the folder that holds them. Records behind the damage are found by
-    their digests, and every record keeps its offset, so that the last marks stay right: what lies between
-    becomes padding. With --out the source is only read: move it away, and the fresh directory into its place.
+    their digests, and every record keeps its offset, so that the last marks stay right: the bytes in between
+    become padding. With --out the source is only read: move it away, and the fresh directory into its place.
     With --in-place each damaged journal is replaced by its copy and kept for 'bkctl repair undo'.
 
     A journal that is gone between others, for which a start is refused, is replaced by an empty one. A last
     mark that names no journal that is there, or an offset behind the end of its journal, is set back with
-    --in-place: the next start then replays every journal. Where no journal is left in the directory, the
-    mark then names none.
+    --in-place: the next start then replays every journal. If no journal is left in the directory, the mark
+    then names none.
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
-    before anything is copied. Where it is not certain which entries stood there, all ledgers of the journal
-    are put into limbo. In .idx files only bookies of bkctl know limbo; the command says so. Of several
+    before anything is copied. If it is not certain which entries stood there, all ledgers of the journal are
+    put into limbo. In .idx files only bookies of bkctl know limbo; the command says so. Of several
     journal directories --journal chooses one, by any of its journals.
 
     'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there.
