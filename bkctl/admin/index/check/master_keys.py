@@ -33,7 +33,7 @@ def key_of_metadata(found: LedgerMetadata | CorruptionError | None) -> bytes | N
 
 
 def is_damaged_key(key: bytes, right: bytes | None) -> bool:
-    """Return whether no client can bring ``key``, or it is the key ``right`` of which some bytes were changed.
+    """Return whether no client can bring ``key``, or it is ``right`` of which some bytes were changed.
 
     ``right`` is the key of the metadata, None where nobody knows it.
     """

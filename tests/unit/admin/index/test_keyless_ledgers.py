@@ -53,9 +53,7 @@ def found_in(bookie: CheckedBookie) -> dict[int | None, str]:
 
 def rebuilt(run_cli: Cli, bookie: CheckedBookie, *options: str) -> tuple[Any, dict[str, set[int]]]:
     dump = str(bookie.root.parent / "dump.json")
-    result = run_cli(
-        "index", "rebuild", bookie.root, "--yes", "-o", "json", "--metadata", dump, *options
-    )
+    result = run_cli("index", "rebuild", bookie.root, "--yes", "-o", "json", "--metadata", dump, *options)
     differences: dict[str, set[int]] = {}
     for each in json.loads(result.stdout or '{"differences": []}')["differences"]:
         differences.setdefault(each["kind"], set()).add(each["ledger"])
