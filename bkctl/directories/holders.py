@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from bkctl.directories.half_converted import refuse_half_converted
+from bkctl.directories.ownership import give_to_owner
 from bkctl.errors import NotFoundError, RefusedError, StorageError
 from bkctl.kvstore.lock_holder import (
     OpenFile,
@@ -75,14 +76,16 @@ class DirectoryLock:
     it), or a conversion (unless it ``may_convert``), and naming the process when a bookie uses one of them
     or another bkctl command writes there, NotFoundError when there is no such directory, and StorageError
     when the system fails. A bookie that starts later is kept out only by the LOCK of databases that are
-    opened for writing: :meth:`recheck` right before a step that cannot be undone.
+    opened for writing: :meth:`recheck` right before a step that cannot be undone. Leaving it gives what root
+    has made there to the directories' owners (``directories.ownership``), and raises StorageError where that
+    fails; every file and database is closed by then.
     """
 
     def __init__(self, *directories: str, may_settle: bool = False, may_convert: bool = False) -> None:
         self._directories = directories
         self._may_settle = may_settle
         self._may_convert = may_convert
-        self._descriptors: list[int] = []
+        self._descriptors: dict[str, int] = {}
         #: Processes of other users whose open files could not be looked at.
         self.unseen = 0
 
@@ -95,7 +98,7 @@ class DirectoryLock:
         try:
             # In one order, so that two commands cannot hold one directory each and wait for the other's.
             for directory in sorted(self._directories, key=os.path.realpath):
-                self._descriptors.append(_lock(directory))
+                self._descriptors[directory] = _lock(directory)
                 if not self._may_settle:
                     _refuse_half_undone(directory)
                 if not self._may_convert:
@@ -109,7 +112,14 @@ class DirectoryLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._release()
+        try:
+            for directory, descriptor in self._descriptors.items():
+                give_to_owner(descriptor, directory)
+        except StorageError:
+            if kind is None:
+                raise
+        finally:
+            self._release()
 
     def recheck(self) -> None:
         """Look again. Raises RefusedError, StorageError."""
@@ -121,9 +131,9 @@ class DirectoryLock:
                 raise RefusedError(_refusal(directory, others, self.unseen))
 
     def _release(self) -> None:
-        for descriptor in self._descriptors:
+        for descriptor in self._descriptors.values():
             os.close(descriptor)
-        self._descriptors = []
+        self._descriptors = {}
 
 
 def _refusal(directory: str, found: Sequence[Holder], unseen: int) -> str:

@@ -112,12 +112,15 @@ def _run(
     """Rebuild the lost directories, with all of the bookie's directories locked, as a repair to be undone."""
     from bkctl.admin.repairs.repair_journal import begin_repair
     from bkctl.clock import SystemClock
+    from bkctl.directories.ownership import give_new_directories
     from bkctl.scan.directory import current
     from bkctl.server.life import own_directories
     from bkctl.server.life.lost_disk import find_lost_disk
 
     every = own_directories.every_directory(config.directories)
+    there = [path for path in map(current, every) if filesystem.status(path) is not None]
     own_directories.make_current(filesystem, config.directories)
+    give_new_directories([path for path in map(current, every) if path not in there], there)
     with own_directories.DirectoryLocks(every):
         lost = find_lost_disk(config, store, filesystem)
         places = list(map(current, every))

@@ -15,7 +15,8 @@ from bkctl.admin.doctor.subject import Place
 from bkctl.admin.index.rebuild.swap import BACKUP
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.directories.bookie_directories import refuse_old_layout
-from bkctl.errors import NotFoundError, RefusedError
+from bkctl.directories.holders import DATABASES
+from bkctl.errors import NotFoundError, RefusedError, StorageError
 from bkctl.scan.directory import CONVERSION_NAME, DIRTY_NAME, REBUILD_SUFFIX
 from bkctl.storage_kinds import kind_in, short_names
 
@@ -183,12 +184,12 @@ def check_permissions(exam: Examination) -> Iterator[Finding]:
 
 
 def _foreign_files(exam: Examination, place: Place, user: int, following: NextStep) -> Iterator[Finding]:
-    """Report files that the directory's owner cannot write.
+    """Report files that the directory's owner cannot write, those of databases included.
 
     A command that was run as another user left them.
     """
     foreign: list[str] = []
-    for name in exam.filesystem.names(place.path):
+    for name in _names_of(exam, place):
         try:
             own = exam.system.owner(join(place.path, name))
         except NotFoundError:
@@ -211,6 +212,18 @@ def _foreign_files(exam: Examination, place: Place, user: int, following: NextSt
             path=join(place.path, foreign[0]),
             count=len(foreign),
         )
+
+
+def _names_of(exam: Examination, place: Place) -> Iterator[str]:
+    """Yield the names of what stands in a directory and in its databases."""
+    for name in exam.filesystem.names(place.path):
+        yield name
+        if name in DATABASES:
+            try:
+                below = exam.filesystem.names(join(place.path, name))
+            except (NotFoundError, StorageError):
+                continue  # what is no directory, or cannot be listed, is reported where it is read
+            yield from (join(name, each) for each in below)
 
 
 def check_holders(exam: Examination) -> Iterator[Finding]:
