@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bkctl.codec.losses import decode_losses
+from bkctl.codec.quarantine_manifest import decode_manifest
 from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import BookieIOError, CorruptionError, LedgerLimboError
 from bkctl.scan.directory import QUARANTINE_NAME
@@ -181,6 +182,20 @@ def test_what_is_in_quarantine_is_salvaged_there(run_cli: Run, bookie: TruthfulB
     assert run_cli("index", "rebuild", bookie.root, "--yes", "--accept-loss").exit_code in (0, 1)
 
 
+def test_where_the_records_went_is_known_behind_a_second_salvage(
+    run_cli: Run, bookie: TruthfulBookie, log: Path
+) -> None:
+    damage(log, bookie)
+    assert run_cli("entrylog", "salvage", log, "--yes").exit_code == 1
+    manifest = log.parent / QUARANTINE_NAME / f"{log.stem}.json"
+    first = decode_manifest(manifest.read_bytes()).salvaged_to
+    assert first is not None
+    again = run_cli("entrylog", "salvage", log.name, log.parent, "--yes", "-o", "json")
+    assert again.exit_code in (0, 1)
+    copied = [int(Path(row["path"]).stem, 16) for row in json.loads(again.stdout) if row["kind"] == "copy"]
+    assert decode_manifest(manifest.read_bytes()).salvaged_to == (copied or [first])[0]
+
+
 def test_the_id_of_a_log_in_quarantine_never_comes_again(
     run_cli: Run, bookie: TruthfulBookie, log: Path
 ) -> None:
@@ -203,6 +218,9 @@ def test_refusals(run_cli: Run, bookie: TruthfulBookie, log: Path) -> None:
     assert run_cli("entrylog", "quarantine", log, "--release", "--yes").exit_code == 6
     assert run_cli("entrylog", "quarantine", "fff.log", log.parent, "--yes").exit_code == 6
     assert run_cli("entrylog", "quarantine", bookie.root, "--yes").exit_code == 2
+    for verb in ("quarantine", "salvage"):
+        refused = run_cli("entrylog", verb, bookie.root / "nowhere/1.log", "--yes")
+        assert (refused.exit_code, "nowhere/1.log: no such file or directory" in refused.stderr) == (6, True)
 
 
 def test_a_record_of_a_ledger_that_nobody_knows_stays_in_quarantine(run_cli: Run, tmp_path: Path) -> None:

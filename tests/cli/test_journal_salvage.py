@@ -136,6 +136,19 @@ def test_where_the_copies_go_has_to_be_said(
     assert "--out DIR, or --in-place" in refused.stderr
 
 
+@pytest.mark.parametrize("more", ["--dry-run", "--yes"])
+def test_a_copy_makes_no_directory_that_was_not_named(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path, more: str
+) -> None:
+    """A name with a slip of the pen would put the copy, and its parents, anywhere."""
+    before = content(bookie.root)
+    refused = run_cli("journal", "salvage", bookie.root, "--out", tmp_path / "slip/journal", more)
+    assert refused.exit_code == 6
+    assert f"{tmp_path / 'slip'}: no such directory" in refused.stderr
+    assert not (tmp_path / "slip").exists()
+    assert content(bookie.root) == before
+
+
 def test_no_padding_goes_across_the_last_mark(run_cli: Run, bookie: TruthfulBookie, tmp_path: Path) -> None:
     """Damage from in front of the mark to behind it: a replay begins within what becomes padding."""
     mark = max(decode_last_mark(path.read_bytes()) for path in bookie.root.glob("l*/current/lastMark"))

@@ -50,6 +50,7 @@ from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.files.entrylogs import survey_logs
 from bkctl.scan.files.loss import LossTracker
 from bkctl.scan.proof import Evidence
+from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 
 MADE_BY = "entrylog salvage"
@@ -205,10 +206,20 @@ def salvage_log(
             reason,
             clock.time_ms(),
             salvaged=True,
-            salvaged_to=salvage.target,
+            salvaged_to=_salvaged_to(fs, salvage),
         ),
     )
     repair.finish()
+
+
+def _salvaged_to(fs: FileSystem, salvage: LogSalvage) -> int | None:
+    """Return where the log's records are: those of an earlier salvage, too, that left this one nothing."""
+    if salvage.target is not None:
+        return salvage.target
+    for each in quarantined_logs(fs, salvage.place.current_dir):
+        if each.log.log_id == salvage.place.log.log_id and each.manifest is not None:
+            return each.manifest.salvaged_to
+    return None
 
 
 def target_path(salvage: LogSalvage) -> str:

@@ -28,7 +28,7 @@ import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from posixpath import dirname, join
+from posixpath import dirname, join, normpath
 
 from bkctl.admin.index.stopped_index import IndexDatabases, StoppedIndex
 from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows, row_changes
@@ -58,7 +58,7 @@ from bkctl.codec.journal import (
 )
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, encode_last_mark
 from bkctl.codec.losses import Loss, Losses, Range, merged_ranges
-from bkctl.errors import CorruptionError, RefusedError
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
@@ -189,6 +189,16 @@ def _gone_between(place: JournalPlace, mark: LastMark) -> list[int]:
     return gone
 
 
+def refuse_home(fs: FileSystem, home: str) -> None:
+    """Raise RefusedError for a directory that is there already, NotFoundError without the one it lies in."""
+    if fs.status(home) is not None:
+        raise RefusedError(f"{home}: is there already; name a new directory")
+    parent = dirname(normpath(home)) or "."
+    status = fs.status(parent)
+    if status is None or not status.is_dir:
+        raise NotFoundError(f"{parent}: no such directory; the copy is made in one that is there")
+
+
 def salvage_journals(
     fs: WritableFileSystem,
     bookie: StoppedBookie,
@@ -199,11 +209,10 @@ def salvage_journals(
 ) -> str:
     """Do what was planned, in directories that a ``DirectoryLock`` holds; ``current`` of the copy.
 
-    Raises RefusedError where ``home`` is there already, CorruptionError when what was written is not what was
-    meant, StorageError; ``settle_unfinished`` takes back what was reached.
+    Raises as :func:`refuse_home`, CorruptionError when what was written is not what was meant, StorageError;
+    ``settle_unfinished`` takes back what was reached.
     """
-    if fs.status(home) is not None:
-        raise RefusedError(f"{home}: is there already; name a new directory")
+    refuse_home(fs, home)
     directory = current(home)
     names = [journal_name(each.journal.journal_id) for each in salvage.journals]
     repair = begin_repair(

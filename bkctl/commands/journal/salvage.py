@@ -52,7 +52,7 @@ def salvage_command(
     *,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="DIR", help="The fresh journal directory; it must not be there."),
+        typer.Option("--out", metavar="DIR", help="The fresh journal directory, in one that is there."),
     ] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Replace each damaged journal by its copy instead.")
@@ -93,6 +93,7 @@ def salvage_command(
 
       bkctl journal salvage /data/bookie --in-place --losses losses.json --yes
     """
+    from bkctl.admin.journals.salvage import refuse_home
     from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
     from bkctl.admin.repairs.repair_undo import settle_before
 
@@ -101,6 +102,8 @@ def salvage_command(
     filesystem = PosixFileSystem()
     settle_before(filesystem, paths, also=[] if out is None else [out], dry_run=dry_run)
     secret = password.read()
+    if out is not None:
+        refuse_home(filesystem, out)
 
     def plan(bookie: StoppedBookie) -> Salvage:
         return _plan(filesystem, bookie, journal or 0, digest, metadata, secret)
