@@ -157,8 +157,8 @@ def decode_repair_record(data: bytes) -> RepairRecord:
         _text(document.get("detail")),
         tuple(map(_path, directories)),
         tuple(map(_change, changes)),
-        _state(document.get("before")),
-        None if after is None else _state(after),
+        state_in(document.get("before")),
+        None if after is None else state_in(after),
         None if kept is None else _files(kept),
     )
 
@@ -175,7 +175,8 @@ def _change(row: Any) -> RepairChange:
     return RepairChange(what, path, None if kept is None else _path(kept))
 
 
-def _state(value: Any) -> State:
+def state_in(value: Any) -> State:
+    """Return a value out of JSON as the files of directories. Raises CorruptionError."""
     _expect(isinstance(value, dict), "the files of directories", value)
     return {_path(directory): _files(files) for directory, files in value.items()}
 

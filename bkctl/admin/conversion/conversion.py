@@ -26,13 +26,13 @@ from bkctl.admin.conversion.log_ids import last_of, refuse_beyond, shifts_to_one
 from bkctl.admin.conversion.needed_room import NeededRoom, refuse_full_disks
 from bkctl.admin.conversion.new_index import Content, RowSum, build, work_in
 from bkctl.admin.conversion.old_index import OldLogs, OldRows, read_ledgers, refuse_beyond_slots
-from bkctl.admin.conversion.way_back import MADE_BY, way_back
+from bkctl.admin.conversion.way_back import keep_before, kept_before, note_way_back
 from bkctl.admin.index.rebuild.options import RebuildOptions, jobs_for
 from bkctl.admin.index.rebuild.rebuild import WORK_MODULES, Hire
 from bkctl.admin.index.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
 from bkctl.admin.index.rebuild.swap import backup_stamp
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, Rows, Run, RunWriter
-from bkctl.admin.repairs.repair_journal import note_moves, state_before
+from bkctl.admin.repairs.repair_journal import state_before
 from bkctl.admin.repairs.repair_undo import settle_unfinished
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.entrylog import log_name
@@ -111,7 +111,7 @@ def convert_bookie(
     with _locked(places, options.dry_run) as recheck:
         plans = switch.begun(fs, places.every)
         if plans:
-            return _go_on(fs, places, plans, target, dry_run=options.dry_run)
+            return _go_on(fs, places, plans, target, options)
         if not options.dry_run:
             settle_unfinished(fs, places.locked)
             switch.discard(places.every)
@@ -148,15 +148,17 @@ def _go_on(
     places: BookiePlaces,
     plans: Mapping[str, switch.DirectoryPlan],
     target: StorageKind,
-    *,
-    dry_run: bool,
+    options: ConversionOptions,
 ) -> list[ConvertedDirectory]:
     words = {plan.target for plan in plans.values()}
     back = WORDS[target] not in words
-    if not dry_run:
+    if not options.dry_run:
+        before = None if back else kept_before(fs, places.every)
         switch.carry_out(fs, plans, back=back)
         switch.discard(places.every)
-    state = "planned" if dry_run else "rolled_back" if back else "resumed"
+        if before is not None:
+            note_way_back(fs, options.clock, before, places.locked, plans)
+    state = "planned" if options.dry_run else "rolled_back" if back else "resumed"
     if back:
         return [ConvertedDirectory(path, state) for path in dict.fromkeys(places.indexes)]
     return [_row(path, plans[path].row, state) for path in dict.fromkeys(places.indexes)]
@@ -285,12 +287,12 @@ class _Conversion:
             content, copies = self._content(options, workers)
             moves = build(self._target, self._places, content, options, workers)
         plans = self._plans(moves, copies)
+        keep_before(self._places.every, before)
         switch.announce(plans)
         recheck()
         switch.carry_out(self._fs, plans)
         switch.discard(self._places.every)
-        intents, contents = way_back(plans)
-        note_moves(self._fs, self._options.clock, before, self._places.locked, MADE_BY, intents, contents)
+        note_way_back(self._fs, self._options.clock, before, self._places.locked, plans)
         kept = {path: plan.kept for path, plan in plans.items()}
         return self._directories("converted", kept)
 

@@ -2,25 +2,67 @@
 
 The plan of a directory is a list of renames. Of the old index and of logs each is one; the new index and the
 copies of entries, which came from the work directory, were not there before.
+
+What the directories held in front of the conversion is kept beside the plans, for one that is killed and gone
+on with. As long as the cookie of the first directory is away no bookie starts, so that it still holds then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from posixpath import join
 
+from bkctl.admin.conversion.new_index import work_in
 from bkctl.admin.conversion.switch import DirectoryPlan
+from bkctl.admin.index.rebuild.state import read_json, write_json
 from bkctl.admin.repairs.repair_journal import (
     Intent,
     changes_database,
     changes_file,
     makes_directory,
     moves_file,
+    note_moves,
 )
+from bkctl.clock import Clock
 from bkctl.codec.last_id import LAST_ID_NAME
+from bkctl.codec.repair_record import State, state_in
+from bkctl.directories.half_converted import is_half_converted
+from bkctl.errors import CorruptionError
 from bkctl.scan.directory import CONVERSION_NAME
+from bkctl.vfs.base import FileSystem, WritableFileSystem
 
 MADE_BY = "bookie convert"
+_BEFORE = "before.json"
+
+
+def keep_before(directories: Sequence[str], before: State) -> None:
+    """Keep what directories hold, durably, beside the first one's plan. Raises StorageError."""
+    write_json(work_in(directories[0]).at(_BEFORE), before)
+
+
+def kept_before(fs: FileSystem, directories: Sequence[str]) -> State | None:
+    """Return what the directories held in front of a conversion that was cut off.
+
+    None where it is not known: a bookie may have run since, or it was not kept. Raises StorageError.
+    """
+    if not is_half_converted(fs, directories[0]):
+        return None
+    try:
+        return state_in(read_json(work_in(directories[0]).at(_BEFORE)))
+    except CorruptionError:
+        return None
+
+
+def note_way_back(
+    fs: WritableFileSystem,
+    clock: Clock,
+    before: State,
+    directories: Sequence[str],
+    plans: Mapping[str, DirectoryPlan],
+) -> None:
+    """Note a conversion that is done, so that it can be undone. Raises StorageError."""
+    intents, contents = way_back(plans)
+    note_moves(fs, clock, before, directories, MADE_BY, intents, contents)
 
 
 def way_back(plans: Mapping[str, DirectoryPlan]) -> tuple[list[Intent], dict[str, bytes]]:

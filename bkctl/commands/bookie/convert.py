@@ -97,8 +97,9 @@ def convert_command(
 
     Then all names change, while the cookies are away so that no bookie starts. After a kill the same
     command goes on, and with the --to of before it takes everything back. The old index is kept in a folder
-    bkctl-old-index-...: 'bkctl repair undo' takes the conversion back, byte for byte, as long as nothing else
-    has worked there; the way back later is the conversion in the other direction. --drop-old removes it.
+    bkctl-old-index-...: 'bkctl repair undo' takes the conversion back, also one that was killed and gone on
+    with, byte for byte, as long as nothing else has worked there; the way back later is the conversion in
+    the other direction. --drop-old removes it.
 
     Afterwards ledgerStorageClass in the configuration has to name the new storage; the command says how. A
     Java bookie started with the old class would find none of its ledgers, and not say so.

@@ -221,14 +221,12 @@ def test_two_indexes_are_refused(make: Make) -> None:
     refused(bookie, DB, "indexes of two ledger storages")
 
 
-def test_a_cookie_that_somebody_brought_back_does_not_end_what_was_cut_off(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+def cut_off(
+    bookie: ConvertibleBookie, target: StorageKind, monkeypatch: pytest.MonkeyPatch, *, moves: int
 ) -> None:
-    """What waits in the work directories would be thrown away as that of a run that had not begun."""
-    bookie = make(DB, 2)
-    cookie = (bookie.current() / "VERSION").read_bytes()
+    """Convert up to some change of a name, the power gone with it."""
     moved = switch._move
-    left = [5]
+    left = [moves]
 
     def move(*arguments: Any) -> None:
         left[0] -= 1
@@ -239,7 +237,16 @@ def test_a_cookie_that_somebody_brought_back_does_not_end_what_was_cut_off(
     with monkeypatch.context() as patch:
         patch.setattr(switch, "_move", move)
         with pytest.raises(StorageError):
-            convert(bookie, IDX)
+            convert(bookie, target)
+
+
+def test_a_cookie_that_somebody_brought_back_does_not_end_what_was_cut_off(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits in the work directories would be thrown away as that of a run that had not begun."""
+    bookie = make(DB, 2)
+    cookie = (bookie.current() / "VERSION").read_bytes()
+    cut_off(bookie, IDX, monkeypatch, moves=5)
     for number in range(2):
         (bookie.current(number) / "VERSION").write_bytes(cookie)
     assert {row.state for row in convert(bookie, IDX)} == {"resumed"}
@@ -359,6 +366,33 @@ def test_an_undo_that_is_killed_at_any_step_goes_on(
             undo(SteppedFileSystem(FILES, steps), last_repair(FILES, places.locked))
     assert killed_at > 30
     assert content(bookie) == before
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+@pytest.mark.parametrize("killed_at", [2, 7])
+def test_one_that_was_killed_and_gone_on_with_is_undone_as_well(
+    make: Make, monkeypatch: pytest.MonkeyPatch, source: StorageKind, target: StorageKind, killed_at: int
+) -> None:
+    bookie = make(source, 2)
+    before = content(bookie)
+    cut_off(bookie, target, monkeypatch, moves=killed_at)
+    assert {row.state for row in convert(bookie, target)} == {"resumed"}
+    found = last_repair(FILES, bookie.places().locked)
+    assert why_not(FILES, found) is None
+    undo(FILES, found)
+    assert content(bookie) == before
+    bookie.check(source)
+
+
+def test_a_cookie_that_came_back_leaves_no_undo(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie may have run with it, and what the directories held before is not known then."""
+    bookie = make(DB, 2)
+    cookie = (bookie.current() / "VERSION").read_bytes()
+    cut_off(bookie, IDX, monkeypatch, moves=5)
+    for number in range(2):
+        (bookie.current(number) / "VERSION").write_bytes(cookie)
+    assert {row.state for row in convert(bookie, IDX)} == {"resumed"}
+    assert find_repairs(FILES, bookie.places().locked) == []
 
 
 def test_no_undo_when_a_bookie_has_run_in_between(make: Make) -> None:
