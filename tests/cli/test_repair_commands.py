@@ -132,7 +132,7 @@ def test_a_chain_of_all_repairs_is_undone_from_its_end(run_cli: Run, bookie: Tru
 
 def test_what_worked_between_two_repairs_ends_the_chain_there(run_cli: Run, bookie: TruthfulBookie) -> None:
     assert run_cli("lastmark", "set", bookie.root, *BACK).exit_code == 0
-    assert run_cli("index", "limbo", "1", bookie.root, "--yes").exit_code == 0
+    assert run_cli("index", "compact", bookie.root, "--yes").exit_code == 0
     before = content(bookie.root)
     assert forwards(run_cli, bookie).exit_code == 1
     listed = rows(run_cli("repair", "log", bookie.root, "-o", "json"))
@@ -167,7 +167,7 @@ def test_behind_a_start_it_is_refused_with_the_reason(run_cli: Run, bookie: Trut
 
 def test_behind_another_command_it_is_refused(run_cli: Run, bookie: TruthfulBookie) -> None:
     assert run_cli("lastmark", "set", bookie.root, *BACK).exit_code == 0
-    assert run_cli("index", "limbo", "1", bookie.root, "--yes").exit_code == 0
+    assert run_cli("index", "compact", bookie.root, "--yes").exit_code == 0
     refused = undo(run_cli, bookie, "--yes")
     assert refused.exit_code == 4
     assert "ledgers/" in refused.stderr

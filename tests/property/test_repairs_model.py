@@ -41,7 +41,14 @@ Run = Callable[..., Any]
 _KINDS = (("db", 1), ("db", 2), ("idx", 1), ("idx", 2))
 #: Of each kind of storage; an example takes some tenths of a second.
 EXAMPLES = settings().max_examples // len(_KINDS) if "SOAK_EXAMPLES" in os.environ else 6
-_VERBS = ("entrylog salvage", "entrylog quarantine", "journal salvage", "lastmark back", "lastmark on")
+_VERBS = (
+    "entrylog salvage",
+    "entrylog quarantine",
+    "journal salvage",
+    "lastmark back",
+    "lastmark on",
+    "index limbo",
+)
 _NUMBERS = st.integers(0, 999)
 _REBUILDS = st.sampled_from([(), ("--locations",), ("--ledgers",), ("--all",)])
 _COLLECTIONS = st.sampled_from([None, (), ("--threshold", "0.9"), ("--delete-ledgers",)])
@@ -243,6 +250,8 @@ class _Trial:
             return (*verb.name.split(), str(logs[verb.number % len(logs)]), "--yes") if logs else None
         if verb.name == "journal salvage":
             return ("journal", "salvage", root, "--out", f"{root}/fresh", "--yes")
+        if verb.name == "index limbo":
+            return ("index", "limbo", str(LIVE[verb.number % len(LIVE)]), root, "--yes")
         if not journals:
             return None
         journal = journals[verb.number % len(journals)]

@@ -5,18 +5,23 @@ cleared when they are back or known to be gone. In an ``.idx`` file it is a bit 
 they keep it, and answer "no such entry".
 
 A 16-byte row of the ledger (see ``index_repair``) would win over the row with the flag at the next start of
-a Java bookie; it is collapsed in the same batch. One batch for each database, atomic and fsynced.
+a Java bookie; it is collapsed in the same batch. One batch for each database, atomic and fsynced. Before that
+the old databases and headers are kept, for ``repair undo``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from posixpath import join
 
 from bkctl.admin.index.repair import collapsed
-from bkctl.codec.file_info import LIMBO, FileInfoHeader, index_path
+from bkctl.admin.index.stopped_index import IndexDatabases, rocks_databases
+from bkctl.admin.repairs.repair_journal import Intent, begin_repair, changes_database, changes_start
+from bkctl.clock import Clock
+from bkctl.codec.file_info import HEADER_BYTES, LIMBO, FileInfoHeader, index_path
 from bkctl.codec.ledger_data import (
     REBUILT_KEY_BYTES,
     LedgerData,
@@ -30,8 +35,10 @@ from bkctl.errors import CorruptionError, NotFoundError, UsageError
 from bkctl.kvstore.base import Delete, KeyValueReader, Operation, Put
 from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.idx_tree import IdxTree
-from bkctl.scan.index import LEDGERS, open_store
+from bkctl.scan.index import LEDGERS
 from bkctl.vfs import FileSystem, WritableFileSystem
+
+MADE_BY = "index limbo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,14 @@ class LimboRow:
     changed: bool
 
 
-def plan_limbo(fs: FileSystem, dirs: Sequence[str], ledgers: Sequence[int], *, limbo: bool) -> list[LimboRow]:
+def plan_limbo(
+    fs: FileSystem,
+    dirs: Sequence[str],
+    ledgers: Sequence[int],
+    *,
+    limbo: bool,
+    databases: IndexDatabases | None = None,
+) -> list[LimboRow]:
     """Tell what :func:`set_limbo` would do, from read-only opens.
 
     There is a row for each directory that knows a ledger.
@@ -61,13 +75,10 @@ def plan_limbo(fs: FileSystem, dirs: Sequence[str], ledgers: Sequence[int], *, l
         if not is_key_value_store(fs, path):
             rows += [row for row, _ in _plan_files(fs, directory, ledgers, limbo)]
             continue
-        store = open_store(path)
-        try:
+        with closing((databases or rocks_databases()).read(path)) as store:
             if store.damage is not None:  # a ledger that is not found may be one that cannot be read
                 raise CorruptionError(store.damage, path=path)
             rows += _plan(directory, store, ledgers, limbo)[0]
-        finally:
-            store.close()
     missing = sorted(set(ledgers) - {row.ledger for row in rows})
     if missing:
         names = ", ".join(map(str, missing))
@@ -75,33 +86,75 @@ def plan_limbo(fs: FileSystem, dirs: Sequence[str], ledgers: Sequence[int], *, l
     return rows
 
 
+def set_limbo_on_record(
+    fs: WritableFileSystem,
+    clock: Clock,
+    dirs: Sequence[str],
+    ledgers: Sequence[int],
+    databases: IndexDatabases,
+    *,
+    limbo: bool,
+) -> list[LimboRow]:
+    """Do what :func:`set_limbo` does, so that ``repair undo`` goes back.
+
+    Raises as that does; ``settle_unfinished`` takes back what was reached.
+    """
+    planned = plan_limbo(fs, dirs, ledgers, limbo=limbo, databases=databases)
+    changed = [row for row in planned if row.changed]
+    detail = f"{'set for' if limbo else 'cleared for'} {len(changed)} ledgers"
+    record = begin_repair(fs, clock, dirs, MADE_BY, detail, list(_intents(fs, changed)))
+    done = set_limbo(fs, dirs, ledgers, limbo=limbo, databases=databases)
+    record.finish()
+    return done
+
+
+def _intents(fs: FileSystem, changed: Sequence[LimboRow]) -> Iterator[Intent]:
+    for directory in dict.fromkeys(row.dir for row in changed):
+        if is_key_value_store(fs, join(directory, LEDGERS)):
+            yield changes_database(join(directory, LEDGERS))
+            continue
+        for row in changed:
+            if row.dir == directory:
+                yield changes_start(join(directory, index_path(row.ledger)), HEADER_BYTES)
+
+
 def set_limbo(
-    fs: WritableFileSystem, dirs: Sequence[str], ledgers: Sequence[int], *, limbo: bool
+    fs: WritableFileSystem,
+    dirs: Sequence[str],
+    ledgers: Sequence[int],
+    *,
+    limbo: bool,
+    databases: IndexDatabases | None = None,
 ) -> list[LimboRow]:
     """Set or clear the flag in directories that a ``DirectoryLock`` holds; what was done.
 
-    Nothing is written before every ledger was found. Raises as :func:`plan_limbo`, and RefusedError when a
-    process holds a database.
+    Nothing is written before every ledger was found, and nothing is opened where nothing changes. Raises as
+    :func:`plan_limbo`, and RefusedError when a process holds a database.
     """
-    from bkctl.kvstore import rocksdb_store
-    from bkctl.kvstore.profile import LEDGERS_PROFILE
-
-    plan_limbo(fs, dirs, ledgers, limbo=limbo)
+    planned = plan_limbo(fs, dirs, ledgers, limbo=limbo, databases=databases)
     done: list[LimboRow] = []
     for directory in dirs:
-        if not is_key_value_store(fs, join(directory, LEDGERS)):
-            planned = _plan_files(fs, directory, ledgers, limbo)
-            for row, header in planned:
-                if row.changed:
-                    _write_header(fs, row, header)
-            done += [row for row, _ in planned]
-            continue
-        with rocksdb_store.open_store(join(directory, LEDGERS), LEDGERS_PROFILE, create=False) as store:
-            rows, operations = _plan(directory, store, ledgers, limbo)
-            if operations:
+        here = [row for row in planned if row.dir == directory]
+        if not any(row.changed for row in here):
+            done += here
+        elif not is_key_value_store(fs, join(directory, LEDGERS)):
+            done += _change_files(fs, directory, ledgers, limbo)
+        else:
+            with closing((databases or rocks_databases()).write(join(directory, LEDGERS))) as store:
+                rows, operations = _plan(directory, store, ledgers, limbo)
                 store.write(operations, sync=True)
             done += rows
     return done
+
+
+def _change_files(
+    fs: WritableFileSystem, directory: str, ledgers: Sequence[int], limbo: bool
+) -> list[LimboRow]:
+    planned = _plan_files(fs, directory, ledgers, limbo)
+    for row, header in planned:
+        if row.changed:
+            _write_header(fs, row, header)
+    return [row for row, _ in planned]
 
 
 def _plan_files(

@@ -14,18 +14,24 @@ it: at every restart the ledger is fenced and without its key again, and a delet
 A row that does not decode is left alone, and so is the other row of its ledger.
 
 All changes of a ``ledgers`` database are one atomic batch, fsynced. Locations of deleted ledgers are removed
-by a synced batch before that, so that a run that was killed in between is finished by the next one.
+by a synced batch before that, so that what was killed in between can be finished by the next run. Before
+that the old databases and headers are kept, for ``repair undo``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from posixpath import join
 
 from bkctl.admin.index.damaged_keys import damaged_headers, damaged_keys, write_key
+from bkctl.admin.index.stopped_index import IndexDatabases, rocks_databases
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers
+from bkctl.admin.repairs.repair_journal import Intent, begin_repair, changes_database, changes_start
+from bkctl.clock import Clock
+from bkctl.codec.file_info import HEADER_BYTES
 from bkctl.codec.ledger_data import (
     KEY_BYTES,
     REBUILT_KEY_BYTES,
@@ -37,9 +43,10 @@ from bkctl.codec.location import encode_key
 from bkctl.errors import RefusedError
 from bkctl.kvstore.base import Delete, DeleteRange, KeyValueReader, Operation, Put
 from bkctl.scan.directory import is_key_value_store
-from bkctl.scan.index import LEDGERS, LOCATIONS, IndexDamage, LedgerIndex, LedgerRow, open_store
+from bkctl.scan.index import LEDGERS, LOCATIONS, IndexDamage, LedgerIndex, LedgerRow
 from bkctl.vfs import FileSystem, WritableFileSystem
 
+MADE_BY = "index repair"
 _COLLAPSED = "collapsed"
 _CONVERTED = "converted"
 _DELETED = "deleted"
@@ -87,7 +94,12 @@ def collapsed(eight: LedgerData, sixteen: LedgerData) -> LedgerData:
     return dataclasses.replace(eight, fenced=eight.fenced or sixteen.fenced)
 
 
-def plan_repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
+def plan_repair(
+    fs: FileSystem,
+    current_dir: str,
+    known: KnownLedgers | None = None,
+    databases: IndexDatabases | None = None,
+) -> RepairPlan:
     """Plan what :func:`repair` would do, from a read-only open. ``known`` has the ledgers that exist.
 
     Of ``.idx`` files the keys alone are looked at; a directory with neither has nothing to repair.
@@ -97,33 +109,61 @@ def plan_repair(fs: FileSystem, current_dir: str, known: KnownLedgers | None = N
     directory = join(current_dir, LEDGERS)
     if not is_key_value_store(fs, directory):
         return _plan_headers(fs, current_dir, known)
-    store = open_store(directory)
-    try:
+    with closing((databases or rocks_databases()).read(directory)) as store:
         return _plan(current_dir, store, known)
-    finally:
-        store.close()
 
 
-def repair(fs: WritableFileSystem, current_dir: str, known: KnownLedgers | None = None) -> RepairPlan:
+def repair_on_record(
+    fs: WritableFileSystem,
+    clock: Clock,
+    plans: Sequence[RepairPlan],
+    known: Mapping[str, KnownLedgers],
+    databases: IndexDatabases,
+) -> list[RepairPlan]:
+    """Do what was planned in directories that a ``DirectoryLock`` holds, so that ``repair undo`` goes back.
+
+    Returns what was done. Raises as :func:`repair`; ``settle_unfinished`` takes back what was reached.
+    """
+    intents = [intent for plan in plans for intent in _intents(fs, plan)]
+    changes = sum(plan.changes for plan in plans)
+    record = begin_repair(fs, clock, [plan.dir for plan in plans], MADE_BY, f"{changes} rows", intents)
+    done = [repair(fs, plan.dir, known.get(plan.dir), databases) if plan.changes else plan for plan in plans]
+    record.finish()
+    return done
+
+
+def _intents(fs: FileSystem, plan: RepairPlan) -> Iterator[Intent]:
+    for path, _ in plan.headers:
+        yield changes_start(path, HEADER_BYTES)
+    if not plan.operations:
+        return
+    if plan.deleted and is_key_value_store(fs, join(plan.dir, LOCATIONS)):
+        yield changes_database(join(plan.dir, LOCATIONS))
+    yield changes_database(join(plan.dir, LEDGERS))
+
+
+def repair(
+    fs: WritableFileSystem,
+    current_dir: str,
+    known: KnownLedgers | None = None,
+    databases: IndexDatabases | None = None,
+) -> RepairPlan:
     """Repair the ledger rows of a directory that a ``DirectoryLock`` holds; return what was done.
 
     Raises as :func:`plan_repair`, and RefusedError when a process holds a database.
     """
-    from bkctl.kvstore import rocksdb_store
-    from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
-
+    opened = databases or rocks_databases()
     directory = join(current_dir, LEDGERS)
     if not is_key_value_store(fs, directory):
         plan = _plan_headers(fs, current_dir, known)
         for path, key in plan.headers:
             write_key(fs, path, key)
         return plan
-    with rocksdb_store.open_store(directory, LEDGERS_PROFILE, create=False) as ledgers:
+    with closing(opened.write(directory)) as ledgers:
         plan = _plan(current_dir, ledgers, known)
         # Locations first: as long as its row is there, a later run still finds the ledger.
         if plan.deleted and is_key_value_store(fs, join(current_dir, LOCATIONS)):
-            path = join(current_dir, LOCATIONS)
-            with rocksdb_store.open_store(path, LOCATIONS_PROFILE, create=False) as locations:
+            with closing(opened.write(join(current_dir, LOCATIONS))) as locations:
                 locations.write(map(_locations_of, plan.deleted), sync=True)
         if plan.operations:
             ledgers.write(plan.operations, sync=True)

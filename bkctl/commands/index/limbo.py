@@ -37,8 +37,8 @@ def limbo_command(
 
     Set it where entries may have been lost: a client then asks other bookies instead of taking the loss for
     the end of the ledger. Clear it when the entries are back, or known to be nowhere. In .idx files only
-    bookies of bkctl know the flag; Java's keep it and do not heed it. Exit code 6, and nothing changed, when
-    a ledger has no row.
+    bookies of bkctl know the flag; Java's keep it and do not heed it. 'bkctl repair undo' restores the old
+    flags. Exit code 6, and nothing changed, when a ledger has no row.
 
     Examples:
 
@@ -46,20 +46,28 @@ def limbo_command(
 
       bkctl index limbo 42 /data/bookie/ledgers --clear --dry-run
     """
-    from bkctl.admin.index.limbo import plan_limbo, set_limbo
+    from bkctl.admin.index.limbo import plan_limbo, set_limbo_on_record
+    from bkctl.admin.index.stopped_index import rocks_databases
+    from bkctl.admin.repairs.repair_undo import settle_before
+    from bkctl.clock import SystemClock
 
     paths, ledgers = split_targets(targets, int)
     if not ledgers:
         raise UsageError("name the ledgers: bkctl index limbo LEDGER... [PATH...]")
     filesystem = PosixFileSystem()
-    dirs = index_dirs(paths_or_default(paths))
+    paths = paths_or_default(paths)
+    settle_before(filesystem, paths, dry_run=dry_run)
+    dirs = index_dirs(paths)
     if dry_run:
         write_rows(plan_limbo(filesystem, dirs, ledgers, limbo=not clear), LIMBO_SCHEMA, output)
         return
-    with locked(dirs):
+    with locked(dirs) as lock:
         rows = plan_limbo(filesystem, dirs, ledgers, limbo=not clear)
         changes = sum(row.changed for row in rows)
         if changes:
             ask(f"{'clear' if clear else 'set'} the limbo flag of {changes} ledgers", yes=yes)
-            rows = set_limbo(filesystem, dirs, ledgers, limbo=not clear)
+            lock.recheck()
+            rows = set_limbo_on_record(
+                filesystem, SystemClock(), dirs, ledgers, rocks_databases(), limbo=not clear
+            )
         write_rows(rows, LIMBO_SCHEMA, output)

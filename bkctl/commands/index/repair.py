@@ -52,6 +52,8 @@ def repair_command(
     password in the metadata, in .idx files, too: until then no client can add to the ledger on this bookie,
     copy to it or fence it.
 
+    'bkctl repair undo' restores the rows and locations that were there before.
+
     Refuses (4) while a bookie uses the directory, and the metadata of another cluster. Exit code 1 when there
     are rows that do not decode; they are left as they are ('bkctl index rebuild --ledgers' rebuilds them).
 
@@ -61,10 +63,14 @@ def repair_command(
 
       bkctl index repair /data/bookie/ledgers --metadata zk.json --yes
     """
-    from bkctl.admin.index.repair import plan_repair, repair
+    from bkctl.admin.index.repair import plan_repair, repair_on_record
+    from bkctl.admin.index.stopped_index import rocks_databases
     from bkctl.admin.ledgers.known_ledgers import known_in
+    from bkctl.admin.repairs.repair_undo import settle_before
+    from bkctl.clock import SystemClock
 
     filesystem = PosixFileSystem()
+    settle_before(filesystem, paths, dry_run=dry_run)
     dirs = index_dirs(paths)
     with known_cluster(context, known) as cluster:
         ledgers = {directory: known_in(filesystem, cluster, [directory]) for directory in dirs}
@@ -72,12 +78,13 @@ def repair_command(
             plans = [plan_repair(filesystem, directory, ledgers[directory]) for directory in dirs]
             _write_repairs(plans, output)
         else:
-            with locked(dirs):
+            with locked(dirs) as lock:
                 plans = [plan_repair(filesystem, directory, ledgers[directory]) for directory in dirs]
                 changes = sum(plan.changes for plan in plans)
                 if changes:
                     ask(f"change {changes} ledger rows in {_counted(dirs)}", yes=yes)
-                    plans = [repair(filesystem, directory, ledgers[directory]) for directory in dirs]
+                    lock.recheck()
+                    plans = repair_on_record(filesystem, SystemClock(), plans, ledgers, rocks_databases())
                 _write_repairs(plans, output)
     raise typer.Exit(int(any(row.kind == "damaged" for plan in plans for row in plan.rows)))
 

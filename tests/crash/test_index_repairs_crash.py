@@ -1,0 +1,98 @@
+"""``index repair`` and ``index limbo`` stopped at every step: taken back or whole, and done again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Callable
+
+import pytest
+
+from bkctl.admin.index.limbo import set_limbo_on_record
+from bkctl.admin.index.repair import plan_repair, repair_on_record
+from bkctl.admin.ledgers.known_ledgers import DumpedCluster, KnownLedgers
+from bkctl.admin.repairs.repair_undo import last_repair, settle_unfinished, undo
+from bkctl.client.ops.create import NewLedger
+from bkctl.codec.cookie import Cookie
+from bkctl.codec.file_info import KEY_AT
+from bkctl.codec.ledger_data import decode_ledger_data, encode_ledger_data, encode_ledger_key
+from bkctl.errors import BkctlError
+from bkctl.types import DigestType
+from tests.support import cluster_dumps
+from tests.support.bookie_in_memory import ROOT, BookieInMemory
+from tests.support.manual_clock import ManualClock
+from tests.support.truthful_bookie import LIVE, TruthfulBookie
+
+CURRENT = f"{ROOT}/l0/current"
+STEPS_MAX = 300
+Do = Callable[[BookieInMemory], None]
+
+
+@pytest.fixture(scope="module", params=["db", "idx"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BookieInMemory:
+    """A bookie with a wide row of a ledger, one of a deleted ledger, or with a damaged key in a file."""
+    made = TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", request.param, 1)
+    found = BookieInMemory.copy_of(made.root)
+    files = found.disk.files
+    path = f"{CURRENT}/ledgers/rows"
+    if path in files:
+        rows = json.loads(files[path])
+        one, gone = encode_ledger_key(1).hex(), encode_ledger_key(3).hex()
+        fenced = dataclasses.replace(decode_ledger_data(bytes.fromhex(rows[one])), fenced=True)
+        rows |= {f"{key}{bytes(8).hex()}": encode_ledger_data(fenced).hex() for key in (one, gone)}
+        rows.pop(gone, None)
+        files[path] = json.dumps(rows).encode()
+    else:
+        path = sorted(name for name in files if name.endswith(".idx"))[0]
+        data = bytearray(files[path])
+        data[KEY_AT] ^= 1
+        files[path] = bytes(data)
+    return BookieInMemory(type(found.disk)(files))
+
+
+def repair_it(bookie: BookieInMemory) -> None:
+    settle_unfinished(bookie.files, [CURRENT])
+    metadata = NewLedger(1, 1, 1, DigestType.CRC32C, b"secret").metadata(("bookie:3181",))
+    dump = cluster_dumps.dump_of(dict.fromkeys(LIVE, metadata), marked=False, instance_id=None)
+    cookie = Cookie(5, "bookie:3181", "/j", "1\t/l", None)
+    known = KnownLedgers.of(DumpedCluster(dump, trusted=True), cookie, None)
+    plan = plan_repair(bookie.files, CURRENT, known, bookie.databases)
+    assert plan.changes
+    repair_on_record(bookie.files, ManualClock(), [plan], {CURRENT: known}, bookie.databases)
+
+
+def put_into_limbo(bookie: BookieInMemory) -> None:
+    settle_unfinished(bookie.files, [CURRENT])
+    set_limbo_on_record(bookie.files, ManualClock(), [CURRENT], [1, 5], bookie.databases, limbo=True)
+
+
+def without_kept(bookie: BookieInMemory) -> dict[str, bytes]:
+    return {path: data for path, data in bookie.content.items() if "/bkctl-" not in path}
+
+
+@pytest.mark.parametrize("do", [repair_it, put_into_limbo])
+def test_a_stop_at_any_step_is_taken_back(whole: BookieInMemory, do: Do) -> None:
+    finished = whole.again()
+    do(finished)
+    assert finished.content != whole.content
+    undone = finished.again()
+    undo(undone.files, last_repair(undone.files, [CURRENT]))
+    assert undone.content == whole.content
+    for step in range(STEPS_MAX):
+        stopped = whole.again(crash_after=step)
+        try:
+            do(stopped)
+        except BkctlError:
+            assert stopped.files.crashed
+        left = stopped.after_power_cut(random.Random(step))
+        settle_unfinished(left.files, [CURRENT])
+        assert left.content in (whole.content, finished.content)
+        if not stopped.files.crashed:
+            break
+        if left.content == whole.content:
+            do(left)
+            assert without_kept(left) == without_kept(finished)
+    else:
+        pytest.fail("it never ends")
+    assert step > 10
