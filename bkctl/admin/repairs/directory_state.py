@@ -61,7 +61,7 @@ def _files(fs: FileSystem, directory: str, prefix: str, depth: int) -> Iterator[
         if status is None:
             continue
         if not status.is_dir:
-            yield shown, facts_of(fs, path, name, status.size_bytes)
+            yield shown, _facts(fs, path, name, status.size_bytes)
         elif depth:
             yield from _files(fs, path, f"{name}/", depth - 1)
         elif is_index_folder(shown):
@@ -82,14 +82,18 @@ def _index_folder(fs: FileSystem, path: str) -> str:
 
 
 def facts_of(fs: FileSystem, path: str, name: str, size_bytes: int) -> str:
-    """Return what a state says of a file; its name tells whether its length is enough."""
+    """Return what a state says of a file; by its name the length is enough. Raises StorageError."""
     if size_bytes > _DIGEST_BYTES_MAX or name.endswith(_BY_LENGTH):
         return str(size_bytes)
+    content = first_bytes(fs, path, _DIGEST_BYTES_MAX)
+    return f"{size_bytes} {hashlib.sha256(content).hexdigest()[:_DIGEST_CHARACTERS]}"
+
+
+def _facts(fs: FileSystem, path: str, name: str, size_bytes: int) -> str:
     try:
-        content = first_bytes(fs, path, _DIGEST_BYTES_MAX)
+        return facts_of(fs, path, name, size_bytes)
     except (NotFoundError, StorageError):
         return str(size_bytes)
-    return f"{size_bytes} {hashlib.sha256(content).hexdigest()[:_DIGEST_CHARACTERS]}"
 
 
 def differences(old: State, new: State) -> list[tuple[str, str, str]]:
