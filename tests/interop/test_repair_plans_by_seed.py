@@ -48,7 +48,8 @@ def cluster(
 def commands_in_this_process(run_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process for each command of a plan would take most of the time."""
 
-    def run(words: Sequence[str]) -> int:
+    def run(words: Sequence[str], directory: str | None = None) -> int:
+        assert directory is None, "every path of these bookies is absolute"
         done = run_cli(*words[1:])
         # What a step says of single ledgers is wanted where it is not done.
         sys.stderr.write(done.stdout + done.stderr if done.exit_code not in (0, 1) else done.stderr)
