@@ -4,6 +4,9 @@ A loss is a state of the directory: the damage of one journal, or a journal that
 records, fences and entries of any of its ledgers, and the files behind it only seem to know nothing of them.
 So once a loss was accepted, records of ledgers without a row are kept in all later files, under a row that is
 fenced and in limbo, and at the end every ledger of the directory is in limbo.
+
+A master key that nearly is its ledger's is a damage as well, but it took no entry: accepted, it puts its own
+ledger into limbo.
 """
 
 from __future__ import annotations
@@ -116,6 +119,20 @@ class JournalReplay:
         self.lossy = True
         self.ledgers.set_limbo(self._number, self._journals)
 
+    def refuse_key_unless_accepted(self, what: str, ledger: int) -> None:
+        """Raise RefusedError for a key that is damaged here or in the row, unless that is accepted.
+
+        No entry was lost with it: the row's key stays, and this one ledger is in limbo.
+        """
+        if not self._accept_loss:
+            raise RefusedError(
+                f"{what}. 'bkctl index check' with --metadata says which one, and how it is mended; or start"
+                " with --accept-loss: then the key in the index counts, and this ledger is in limbo until"
+                " bkctl index limbo --clear"
+            )
+        _log.warning("%s; accepted", what)
+        self.ledgers.set_ledger_limbo(ledger)
+
     def damaged(self, damage: Damage) -> None:
         """Note a range of a journal that cannot be read as records."""
         if damage.unsynced:
@@ -224,7 +241,7 @@ class _FileReplay:
             self._ledgers.put(storage, keys, bodies)
 
     def _is_known(self, ledger: int) -> bool:
-        """Return whether entries of a ledger are kept; it has no row if it was deleted."""
+        """Return whether entries of a ledger are kept; without a row it was deleted, or its key is gone."""
         return ledger not in self._replay.skipped_until and self._row(ledger) is not None
 
     def _may_be_unsynced(self, offset: int) -> bool:
@@ -308,7 +325,7 @@ class _FileReplay:
             " in the ledger index"
         )
         if alike(row.master_key, key):
-            replay.refuse_unless_accepted(f"{what}, but nearly: one of the two is damaged")
+            replay.refuse_key_unless_accepted(f"{what}, but nearly: one of the two is damaged", ledger)
             return
         life = replay.lives.of(ledger)
         if replay.lossy or life is None or replay.lives.damaged:

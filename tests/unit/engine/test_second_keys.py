@@ -132,6 +132,30 @@ def test_a_damaged_key_of_a_living_ledger_is_refused() -> None:
             rig.add(5, 2, key=damaged)
 
 
+def test_an_accepted_damage_of_a_key_puts_its_ledger_alone_into_limbo() -> None:
+    damaged = bytes([KEY[0] ^ 1]) + KEY[1:]
+    rig = EngineRig()
+    rig.start()
+    rig.add(5, 0)
+    rig.add(6, 0)
+    with rig.cut_off() as after:
+        path = next(path for path in after.memory.files if path.endswith(".txn"))
+        content = after.memory.files[path]
+        key = journal_codec.encode_record(journal_codec.master_key_record(5, KEY))
+        file = after.memory.open_to_write(path)
+        # Behind the last entry: the ledger's key once more, as a bookie that was started again writes it.
+        end = content.index(entry_body(6, 0)) + len(entry_body(6, 0))
+        file.write_at(end, key[:-20] + damaged)
+        file.sync()
+        file.close()
+        report = after.start(accept_loss=True)
+        assert (report.entries, report.limbo_ledgers) == (2, 1)
+        with pytest.raises(LedgerLimboError):
+            after.bookie.reads.read(5, 1)
+        with pytest.raises(NoEntryError):
+            after.bookie.reads.read(6, 1)
+
+
 def test_behind_a_damage_nothing_is_forgotten_for_another_key() -> None:
     """The hole may have held the key of a newer life: which of the two is the present one is not known."""
     payload = b"y" * 700
