@@ -241,7 +241,7 @@ class _FileReplay:
             self._ledgers.put(storage, keys, bodies)
 
     def _is_known(self, ledger: int) -> bool:
-        """Return whether entries of a ledger are kept; without a row it was deleted, or its key is gone."""
+        """Return whether entries of a ledger are kept; it has no row if it was deleted."""
         return ledger not in self._replay.skipped_until and self._row(ledger) is not None
 
     def _may_be_unsynced(self, offset: int) -> bool:

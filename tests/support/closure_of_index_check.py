@@ -16,12 +16,14 @@ from bkctl.admin.index.stopped_index import rocks_databases
 from bkctl.codec import ledger_data, location
 from bkctl.codec.digest import master_key
 from bkctl.codec.entrylog import log_name
+from bkctl.codec.journal import master_key_record
+from bkctl.codec.last_mark import LastMark
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import ID_MAX, Location
 from bkctl.directories.placement import find_placement
 from bkctl.scan.digest_book import DigestBook
 from bkctl.storage_kinds import kind_named
-from tests.support.checked_bookie import FILES, HOST, CheckedBookie
+from tests.support.checked_bookie import FILES, HOST, JOURNAL_ID, CheckedBookie
 from tests.support.closure import Bench, Case, Do
 from tests.support.closure_of_doctor import bring_back
 from tests.support.cluster_dump import write_dump
@@ -148,6 +150,15 @@ def flipped_key(bookie: CheckedBookie) -> None:
     flipped = bytearray(master_key(PASSWORD))
     flipped[3] ^= 1
     bookie.ledgers[0, 5] = LedgerData(True, bytes(flipped))
+
+
+def flipped_in_the_journal(bookie: CheckedBookie) -> None:
+    """All ledgers have the key of the password, and a key record of one of them a byte changed."""
+    flipped_key(bookie)
+    flipped = bookie.ledgers[0, 5].master_key
+    bookie.ledgers[0, 5] = LedgerData(False, master_key(PASSWORD))
+    bookie.journal.special(master_key_record(5, flipped))
+    bookie.mark = LastMark(JOURNAL_ID, 512)
 
 
 def undecodable(bookie: CheckedBookie) -> None:
@@ -301,6 +312,25 @@ INDEX_CHECK: tuple[Case, ...] = (
         made(flipped_key, storage="idx", password=PASSWORD),
         with_dump,
         served=ALL,
+    ),
+    Case(
+        Kind.DAMAGED_JOURNAL_KEY.value,
+        made(flipped_in_the_journal, password=PASSWORD),
+        with_dump,
+        served=ALL,
+    ),
+    Case(
+        Kind.DAMAGED_JOURNAL_KEY.value,
+        made(flipped_in_the_journal, storage="idx", password=PASSWORD),
+        with_dump,
+        served=ALL,
+    ),
+    Case(
+        Kind.DOUBTFUL_MASTER_KEY.value,
+        made(flipped_in_the_journal),
+        folder,
+        lasting=True,
+        instead="the password there proves which of the two keys is right",
     ),
     Case(
         Kind.OTHER_MASTER_KEY.value,

@@ -15,6 +15,9 @@ killed leaves.
 In place, each damaged journal is replaced by its copy, in one step, when that is durable and was read back;
 the damaged file is kept with the record of the repair. Other journals stay as they are.
 
+A master key of which some bytes were changed, which nothing in a journal proves, refuses a start, or becomes
+its ledger's. Where the password in the metadata proves the right one the copy has that.
+
 A journal that is gone between others would refuse every start. An empty one takes its place, once all ledgers
 of the journal are in limbo. A last mark that names a journal that is gone, or an offset behind the end of its
 journal, says nothing of what is in the logs. So the copy is then replayed from its beginning: in place the
@@ -25,11 +28,13 @@ with a new journal.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from posixpath import dirname, join, normpath
 
+from bkctl.admin.index.check.journaled_keys import WrongKey, journaled_keys, wrong_keys
+from bkctl.admin.index.check.master_keys import MetadataOf
 from bkctl.admin.index.stopped_index import IndexDatabases, StoppedIndex
 from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows, row_changes
 from bkctl.admin.journals.mark_fit import misfit
@@ -58,6 +63,7 @@ from bkctl.codec.journal import (
 )
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, encode_last_mark
 from bkctl.codec.losses import Loss, Losses, Range, merged_ranges
+from bkctl.engine.second_keys import BLOB_AT
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
@@ -86,18 +92,26 @@ class SalvagedJournal:
     """One journal: its records, and the ranges of which nothing could be kept.
 
     ``useless`` are the offsets of records whose digests fail: no reader takes them, and their ids may be any,
-    so that they become padding as well.
+    so that they become padding as well. ``keys`` are master keys of which some bytes were changed: the copy
+    has the right ones.
     """
 
     journal: JournalFile
     records: int
     damage: tuple[Damage, ...]
     useless: frozenset[int] = frozenset()
+    keys: tuple[WrongKey, ...] = ()
 
     @property
     def is_damaged(self) -> bool:
         """Whether its copy differs from it: some bytes are not what a power cut leaves, and no record."""
-        return any(not damage.readable and not damage.unsynced for damage in self.damage)
+        broken = any(not damage.readable and not damage.unsynced for damage in self.damage)
+        return broken or bool(self.keys)
+
+    @property
+    def right_keys(self) -> dict[int, bytes]:
+        """The master keys to be written, by the offsets of their records."""
+        return {each.found.offset: each.right for each in self.keys if each.right is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +133,16 @@ class Salvage:
 
 
 def plan_salvage(
-    fs: FileSystem, bookie: StoppedBookie, place: JournalPlace, book: DigestBook, databases: IndexDatabases
+    fs: FileSystem,
+    bookie: StoppedBookie,
+    place: JournalPlace,
+    book: DigestBook,
+    databases: IndexDatabases,
+    metadata_of: MetadataOf | None = None,
 ) -> Salvage:
     """Return what a salvage keeps and what is lost; nothing is written.
 
+    ``metadata_of`` tells the metadata of ledgers, whose passwords prove their master keys.
     Raises RefusedError where a copy at the same offsets is not possible, or where ledgers that lost something
     cannot be put into limbo; StorageError.
     """
@@ -135,14 +155,16 @@ def plan_salvage(
         mark = LastMark(place.directory.journals[0].journal_id, 0) if place.directory.journals else ZERO_MARK
     journals, ranges, is_certain = [], dict[int, list[Range]](), True
     behind = JournalRecords(missing=missing)
+    keys = _wrong_keys(fs, place, mark, metadata_of)
     for verdict, journal in zip(
         verify_journals(fs, list(place.directory.journals), book), place.directory.journals, strict=True
     ):
         useless = frozenset(
             damage.offset for damage in verdict.damage if damage.reason == "digest" and not damage.unsynced
         )
-        records = sum(1 for _, data in _pieces(fs, journal, mark, useless, behind) if data)
-        journals.append(SalvagedJournal(journal, records, verdict.damage, useless))
+        salvaged = SalvagedJournal(journal, 0, verdict.damage, useless, keys.get(journal.path, ()))
+        records = sum(1 for _, data in _pieces(fs, salvaged, mark, behind) if data)
+        journals.append(replace(salvaged, records=records))
         if verdict.damages > len(verdict.damage):
             is_certain = False
         for damage in verdict.damage:
@@ -172,6 +194,18 @@ def plan_salvage(
         rows,
         Losses(bookie.bookie, MADE_BY, losses),
     )
+
+
+def _wrong_keys(
+    fs: FileSystem, place: JournalPlace, mark: LastMark, metadata_of: MetadataOf | None
+) -> dict[str, tuple[WrongKey, ...]]:
+    """Return the damaged master keys behind the mark whose right ones are proved, by journal."""
+    found: dict[str, tuple[WrongKey, ...]] = {}
+    if metadata_of is not None:
+        for each in wrong_keys(journaled_keys(fs, place.directory, mark), {}, metadata_of):
+            if each.right is not None:
+                found[each.found.path] = (*found.get(each.found.path, ()), each)
+    return found
 
 
 def _gone_between(place: JournalPlace, mark: LastMark) -> list[int]:
@@ -330,22 +364,20 @@ def _add_known(
 
 
 def _pieces(
-    fs: FileSystem,
-    journal: JournalFile,
-    mark: LastMark,
-    useless: Collection[int],
-    behind: JournalRecords | None = None,
+    fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, behind: JournalRecords | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the framed records with their offsets, and where padding ends, with nothing.
 
     ``behind`` is given what stands behind the mark. No padding goes across the mark: a replay that begins
     within it would take it for the end of the file. Raises RefusedError where padding has no room.
     """
+    journal, useless, keys = salvaged.journal, salvaged.useless, salvaged.right_keys
     marked = mark.offset if mark.journal_id == journal.journal_id else 0
     with JournalScan(fs, journal.path) as scan:
         version = scan.head.version
         position = JournalHeader(version).first_record
-        for item in without_cut_keys(scan):
+        for found_item in without_cut_keys(scan):
+            item = _with_right_key(found_item, keys)
             if behind is not None and journal.journal_id >= mark.journal_id:
                 note_item(_without(item, useless), marked, END.offset, behind)
             if isinstance(item, EntryBatch):
@@ -366,6 +398,12 @@ def _pieces(
                 _check_gap(journal, version, position, offset)
                 yield offset, data
                 position = offset + len(data)
+
+
+def _with_right_key(item: Item, keys: Mapping[int, bytes]) -> Item:
+    if keys and isinstance(item, MarkedRecord) and item.offset in keys:
+        return replace(item, body=item.body[:BLOB_AT] + keys[item.offset])
+    return item
 
 
 def _without(item: Item, useless: Collection[int]) -> Item:
@@ -406,7 +444,7 @@ def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: Writ
             return
         size_bytes = scan.file.size_bytes
     buffer, base = bytearray(encode_header(head.version)), 0
-    for offset, data in _pieces(fs, salvaged.journal, mark, salvaged.useless):
+    for offset, data in _pieces(fs, salvaged, mark):
         for piece in (*_padding(base + len(buffer), offset), data):
             buffer += piece
             if len(buffer) >= _WRITE_BYTES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from bkctl.codec.digest import Digester
 from bkctl.codec.ledger_metadata import LedgerMetadata
@@ -39,6 +39,31 @@ def digest_book(
     if mode not in ("auto", "off"):
         forced = _digester(DigestType(mode), password)
     return DigestBook(known, forced=forced, password=password, enabled=mode != "off")
+
+
+def metadata_finder(
+    filesystem: FileSystem, *, metadata_file: str | None, find: FindMetadata | None
+) -> Callable[[Collection[int]], dict[int, LedgerMetadata]] | None:
+    """Return what tells the metadata of ledgers, from a dump and from ``find``; None without either.
+
+    Raises what reading the dump raises.
+    """
+    if metadata_file is None and find is None:
+        return None
+    from bkctl.scan.metadata_dump import load_metadata_dump
+
+    dumped = {} if metadata_file is None else load_metadata_dump(filesystem, metadata_file).ledgers
+
+    def told(ledgers: Collection[int]) -> dict[int, LedgerMetadata]:
+        found = {ledger: dumped[ledger] for ledger in ledgers if ledger in dumped}
+        if find is not None:
+            for ledger in sorted(set(ledgers) - found.keys()):
+                metadata = find(ledger)
+                if metadata is not None:
+                    found[ledger] = metadata
+        return found
+
+    return told
 
 
 def digesters_of(ledgers: Mapping[int, LedgerMetadata], password: bytes | None = None) -> dict[int, Digester]:

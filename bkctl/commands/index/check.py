@@ -109,7 +109,7 @@ def check_command(
     filesystem = PosixFileSystem()
     spaces = index_spaces(filesystem, directories(filesystem, paths))
     known = KnownClusterOptions(ledger_metadata, cluster=store)
-    found = _Findings(known.again(context))
+    found = _Findings(known.again(context), paths)
     with known_cluster(context, known) as cluster:
         find = (lambda ledger: metadata_in(cluster, ledger)) if cluster.is_asked else None
         book = digest_book(filesystem, mode=digest.value, find=find)
@@ -125,9 +125,10 @@ def check_command(
 class _Findings:
     """Rows as they come, and the exit code that they make."""
 
-    def __init__(self, metadata: tuple[str, ...]) -> None:
+    def __init__(self, metadata: tuple[str, ...], places: list[str]) -> None:
         self.exit_code = 0
         self._metadata = metadata
+        self._places = places
 
     def watch(self, findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
         from bkctl.admin.index.check.next_steps import next_step
@@ -145,5 +146,5 @@ class _Findings:
                 "log_id": finding.log_id,
                 "offset": finding.offset,
                 "detail": finding.detail,
-                **next_keys(next_step(finding, self._metadata)),
+                **next_keys(next_step(finding, self._metadata, self._places)),
             }

@@ -34,13 +34,14 @@ SCHEMA: Schema = (
         "string",
         "journal (a file), damage (in it), kept (with --in-place: a damaged file as it was), missing (a "
         "file that is gone), empty (one without records in its place), mark (with --in-place: a last mark "
-        "that is set back), lost (of a ledger)",
+        "that is set back), key (a master key that was damaged, in whose place the copy has that of the "
+        "metadata), lost (of a ledger)",
     ),
     Key("path", "string or null", "the journal, or the directory of journals"),
     Key("records", "int or null", "of a journal: how many records are copied"),
-    Key("offset", "int or null", "of damage: where it begins"),
+    Key("offset", "int or null", "of damage: where it begins; of key: where its record does"),
     Key("bytes", "int or null", "of damage: how many bytes become padding"),
-    Key("ledger", "int or null", "of lost: the ledger, which is in limbo"),
+    Key("ledger", "int or null", "of lost: the ledger, which is in limbo; of key: whose it is"),
     Key("entries", "string or null", "of lost: ranges of entries that are known to be lost"),
     Key("detail", "string or null", "what else there is to say"),
 )
@@ -76,7 +77,7 @@ def salvage_command(
     A journal that is gone between others, for which a start is refused, is replaced by an empty one. A last
     mark that names no journal that is there, or an offset behind the end of its journal, is set back with
     --in-place: the next start then replays every journal. If no journal is left in the directory, the mark
-    then names none.
+    then names none. A damaged master key is replaced by the right one where --metadata proves it.
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. If it is not certain which entries stood there, all ledgers of the journal are
@@ -127,11 +128,13 @@ def _plan(
 ) -> Salvage:
     from bkctl.admin.index.stopped_index import rocks_databases
     from bkctl.admin.journals.salvage import plan_salvage
-    from bkctl.admin.logs.digests import digest_book
+    from bkctl.admin.logs.digests import digest_book, metadata_finder
 
     with metadata.opened() as (dump, find):
         book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
-        return plan_salvage(filesystem, bookie, bookie.place_of(filesystem, journal), book, rocks_databases())
+        place = bookie.place_of(filesystem, journal)
+        told = metadata_finder(filesystem, metadata_file=dump, find=find)
+        return plan_salvage(filesystem, bookie, place, book, rocks_databases(), told)
 
 
 def _salvage(
@@ -182,6 +185,14 @@ def _rows(salvage: Salvage, kept: list[str], *, in_place: bool) -> Iterator[dict
                 "offset": damage.offset,
                 "bytes": damage.size_bytes,
                 "detail": f"{damage.reason}{'; the record in it is copied' if damage.readable else ''}",
+            }
+        for wrong in each.keys:
+            yield nothing | {
+                "kind": "key",
+                "path": wrong.found.path,
+                "offset": wrong.found.offset,
+                "ledger": wrong.found.ledger,
+                "detail": "some bytes of its master key were changed; the copy has that of the metadata",
             }
     for path in kept:
         yield nothing | {"kind": "kept", "path": path}

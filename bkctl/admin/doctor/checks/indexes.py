@@ -37,7 +37,8 @@ _BY_DIRECTORY = frozenset(
     {
         Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.PENDING_REPLAY, Kind.LIMBO, Kind.WIDE_KEY,
         Kind.UNDECODABLE_ROW, Kind.LOCATIONS_WITHOUT_LEDGER, Kind.MISSING_LEDGER, Kind.ONLY_IN_JOURNAL,
-        Kind.MISSING_ENTRIES, Kind.DAMAGED_MASTER_KEY, Kind.OTHER_MASTER_KEY,
+        Kind.MISSING_ENTRIES, Kind.DAMAGED_MASTER_KEY, Kind.OTHER_MASTER_KEY, Kind.DAMAGED_JOURNAL_KEY,
+        Kind.DOUBTFUL_MASTER_KEY,
     }
 )  # fmt: skip
 #: Findings that matter only when the metadata place their ledger on the bookie.
@@ -60,6 +61,8 @@ _EXPECTED = {
     Kind.MISSING_ENTRIES: "every entry that the metadata of closed ledgers place here",
     Kind.DAMAGED_MASTER_KEY: "the master keys of the passwords in the metadata",
     Kind.OTHER_MASTER_KEY: "the master keys of the passwords in the metadata",
+    Kind.DAMAGED_JOURNAL_KEY: "key records in the journals with the master keys of the passwords",
+    Kind.DOUBTFUL_MASTER_KEY: "the same master key of a ledger in the index and in the journals",
     Kind.WIDE_KEY: "ledger rows with keys of 8 bytes",
     Kind.UNDECODABLE_ROW: "rows that decode",
     Kind.DAMAGED_IDX_HEADER: "an .idx file that begins with BKLE",
@@ -245,6 +248,7 @@ def _told(exam: Examination, first: IndexFinding, count: int) -> Finding:
         path=path,
         ledger=first.ledger,
         log_id=first.log_id,
+        journal_id=first.journal_id,
         offset=first.offset,
         count=count,
     )
@@ -289,7 +293,7 @@ def _severity(first: IndexFinding) -> Severity:
 def _next(exam: Examination, first: IndexFinding) -> NextStep:
     """Give the next step of ``index check``, with what the doctor can show besides."""
     metadata = () if exam.metadata_file is None else ("--metadata", exam.metadata_file)
-    step = next_step(first, metadata)
+    step = next_step(first, metadata, [place.path for place in exam.subject.places])
     if first.kind is Kind.LOST_INDEX and exam.config is not None:
         return ended_by(("index", "rebuild", first.dir, "--storage", exam.kind.name, "--yes"))
     if first.kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):

@@ -8,6 +8,7 @@ module              holds
 ``log_entries``     every entry of the logs, as rows; damage as findings
 ``replay``          what the journals will bring back at the next start
 ``places``          what really stands at a location that no entry of the logs has
+``journal_keys``    master keys in the journals against the rows and the metadata
 ``strange_ledgers``   findings about ledgers that have no ledger row
 ``check``           all of it, in order
 ==================  ==================================================================================

@@ -20,6 +20,7 @@ from bkctl.admin.index.check.finding import (
 )
 from bkctl.admin.index.check.index_rows import IndexRows
 from bkctl.admin.index.check.indexed_ledgers import IndexedLedgers, no_ledgers, read_ledgers
+from bkctl.admin.index.check.journal_keys import check_journal_keys
 from bkctl.admin.index.check.log_entries import LogEntryReader
 from bkctl.admin.index.check.master_keys import MasterKeyCheck
 from bkctl.admin.index.check.placed_entries import PlacedEntries, Stripe
@@ -148,6 +149,9 @@ class _SpaceCheck:
             journaled = yield from self._compared(indexes, known, sorter, replay, strange)
             yield from self._without_entries(known, journaled)
             yield from self._only_in_journals(known)
+            yield from check_journal_keys(
+                self._filesystem, space, indexes, self._metadata_of if self._options.is_told else None
+            )
             yield from self._placed.findings(known)
 
     def _premises(self) -> Iterator[Finding]:

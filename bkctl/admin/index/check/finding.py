@@ -27,7 +27,8 @@ class Kind(enum.Enum):
     Ledgers: ``LOCATIONS_WITHOUT_LEDGER``, ``MISSING_LEDGER`` (only the metadata and the logs know it),
     ``MISSING_ENTRIES`` (the metadata place them here, and nothing here has them),
     ``DAMAGED_MASTER_KEY`` (bytes of it were changed), ``OTHER_MASTER_KEY`` (another password's than that
-    of the metadata),
+    of the metadata), ``DAMAGED_JOURNAL_KEY`` (bytes of a key that a start replays were changed),
+    ``DOUBTFUL_MASTER_KEY`` (bytes of the row's key or of a journal's were changed, and nothing says which),
     ``WIDE_KEY`` (a 16-byte row of Java's index rebuild), ``UNDECODABLE_ROW``, ``DAMAGED_IDX_HEADER``,
     ``DUPLICATE_IDX`` (files in two directories), ``UNREADABLE_INDEX`` (all of it or the rest of it),
     ``LOST_INDEX`` (there is none, and the logs hold what no journal brings back).
@@ -51,6 +52,8 @@ class Kind(enum.Enum):
     MISSING_ENTRIES = "missing_entries"
     DAMAGED_MASTER_KEY = "damaged_master_key"
     OTHER_MASTER_KEY = "other_master_key"
+    DAMAGED_JOURNAL_KEY = "damaged_journal_key"
+    DOUBTFUL_MASTER_KEY = "doubtful_master_key"
     WIDE_KEY = "wide_key"
     UNDECODABLE_ROW = "undecodable_row"
     DAMAGED_IDX_HEADER = "damaged_idx_header"
@@ -86,7 +89,8 @@ _NOTES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One row. ``log_id`` and ``offset`` are the location that the finding is about, ``offset`` the body's
-    except for ``damaged_log``, where the damage begins; None where there is none.
+    except for ``damaged_log``, where the damage begins; None where there is none. Of a key record in a
+    journal it is the record's, and ``journal_id`` says which journal.
     """
 
     kind: Kind
@@ -96,6 +100,7 @@ class Finding:
     log_id: int | None
     offset: int | None
     detail: str
+    journal_id: int | None = None
 
     @property
     def severity(self) -> Severity:

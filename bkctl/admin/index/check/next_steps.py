@@ -43,6 +43,11 @@ INSTEAD = {
         "compare LEDGER'); if the ledger of the metadata is whole there, take this bookie out of it ('bkctl "
         "bookies recover')"
     ),
+    Kind.DOUBTFUL_MASTER_KEY: (
+        "give the ledgers' metadata (--metadata FILE|URI): the password there proves which of the two keys "
+        "is right, and the other one is mended. Without them 'bkctl bookie start --accept-loss' goes on with "
+        "the key in the index, and puts this ledger alone into limbo"
+    ),
     Kind.LIMBO: (
         "start the bookie and let 'bkctl ledger repair LEDGER' bring the entries back, which ends it. Clear "
         "it ('bkctl index limbo LEDGER DIR --clear') only when they are back, or are known to be nowhere: "
@@ -68,8 +73,11 @@ _KEY_OF_METADATA = (
 _REBUILD = ("index", "rebuild")
 
 
-def next_step(finding: Finding, metadata: Sequence[str] = ()) -> NextStep:
-    """Return what to do about a finding; ``metadata`` are the options that say who was asked."""
+def next_step(finding: Finding, metadata: Sequence[str] = (), places: Sequence[str] = ()) -> NextStep:
+    """Return what to do about a finding; ``metadata`` are the options that say who was asked.
+
+    ``places`` are the directories of the bookie, or the folder that holds them.
+    """
     kind, directory = finding.kind, finding.dir
     if kind in INSTEAD:
         return not_ended(INSTEAD[kind], *_look(finding))
@@ -77,6 +85,10 @@ def next_step(finding: Finding, metadata: Sequence[str] = ()) -> NextStep:
         return not_ended(_KEY_OF_METADATA, "index", "check", directory)
     if kind in (Kind.WIDE_KEY, Kind.DAMAGED_MASTER_KEY):
         return ended_by(("index", "repair", directory, *metadata, "--yes"))
+    if kind is Kind.DAMAGED_JOURNAL_KEY:
+        journal = () if finding.journal_id is None else ("--journal", hex(finding.journal_id))
+        words = ("journal", "salvage", *(places or (directory,)), "--in-place", *journal)
+        return ended_by((*words, *metadata, "--yes"))
     if kind is Kind.LOCATIONS_WITHOUT_LEDGER:
         # The rows alone: no damage of a log stands in their way.
         return ended_by((*_REBUILD, directory, "--ledgers", *metadata, "--yes"))
