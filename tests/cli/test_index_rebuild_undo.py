@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from bkctl.admin.index.rebuild import db_rebuild
+from bkctl.errors import NoSpaceError
 from tests.support.rows import from_ndjson
 
 Run = Callable[..., Any]
@@ -72,3 +74,79 @@ def test_without_its_old_index_a_rebuild_is_not_taken_back(run_cli: Run, bookie:
     assert not list((bookie / "ledgers/current").glob("bkctl-repairs")), "they would stay on the disk"
     done = run_cli("repair", "undo", bookie, "--yes")
     assert done.exit_code == 6, done.stderr
+
+
+def full(*_: object) -> None:
+    raise NoSpaceError("no space left on device")
+
+
+def second_call(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Find the disk full behind the second call."""
+    calls = []
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        done = call(*given)
+        return full() if len(calls) == 2 else done
+
+    return counted
+
+
+def fails(run_cli: Run, bookie: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """A rebuild that finds the disk full behind its first exchange."""
+    words = ("index", "rebuild", bookie / "ledgers", "--metadata", DEMO / "zk.json", "--yes")
+    with monkeypatch.context() as patch:
+        if where == "build":
+            patch.setattr(db_rebuild.DbRebuild, "_build_locations", full)
+        elif where == "exchange":
+            patch.setattr(db_rebuild, "exchange", second_call(db_rebuild.exchange))
+        elif where == "drop":
+            patch.setattr(db_rebuild.WorkDirectory, "drop", second_call(db_rebuild.WorkDirectory.drop))
+        else:
+            patch.setattr(db_rebuild.DbRebuild, "finish", full)
+        assert run_cli(*words).exit_code == 7
+
+
+FAILURES = ("build", "exchange", "finish", "drop")
+
+
+@pytest.mark.parametrize("where", FAILURES)
+def test_what_a_rebuild_that_failed_has_exchanged_is_undone(
+    run_cli: Run, bookie: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    before = content(bookie)
+    fails(run_cli, bookie, monkeypatch, where)
+    (row,) = from_ndjson(run_cli("repair", "log", bookie, "-o", "ndjson").stdout)
+    assert (row["made_by"], row["state"], row["why_not"]) == ("index rebuild", "begun", None)
+    done = run_cli("repair", "undo", bookie, "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert content(bookie) == before
+
+
+@pytest.mark.parametrize("where", FAILURES)
+def test_a_rebuild_that_goes_on_is_undone_as_a_whole(
+    run_cli: Run, bookie: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    before = content(bookie)
+    for _ in range(2):
+        fails(run_cli, bookie, monkeypatch, where)
+    rebuilt(run_cli, bookie)
+    (row,) = from_ndjson(run_cli("repair", "log", bookie, "-o", "ndjson").stdout)
+    assert (row["state"], row["detail"], row["why_not"]) == ("done", "ledgers, locations", None)
+    assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
+    assert content(bookie) == before
+
+
+def test_behind_something_else_a_rebuild_begins_a_record_of_its_own(
+    run_cli: Run, bookie: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails(run_cli, bookie, monkeypatch, "build")
+    assert run_cli("index", "compact", bookie, "--yes").exit_code == 0
+    (bookie / "ledgers/current/lastMark").write_bytes(bytes(16))
+    changed = content(bookie)
+    rebuilt(run_cli, bookie)
+    rows = from_ndjson(run_cli("repair", "log", bookie, "-o", "ndjson").stdout)
+    assert [row["state"] for row in rows] == ["begun", "done"]
+    assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
+    left = {name: data for name, data in content(bookie).items() if "bkctl-rebuild" not in name}
+    assert left == {name: data for name, data in changed.items() if "bkctl-rebuild" not in name}

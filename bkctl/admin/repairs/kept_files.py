@@ -118,6 +118,15 @@ def remove_folder(fs: WritableFileSystem, path: str, depth: int = 3) -> None:
     fs.sync_directory(dirname(path))
 
 
+def remove_kept(fs: WritableFileSystem, kept: str) -> None:
+    """Remove a kept file or database that may be half of one, or gone. Raises StorageError."""
+    status = fs.status(kept)
+    if fs.link_target(kept) is None and status is not None and status.is_dir:
+        remove_folder(fs, kept)
+    else:
+        remove_file(fs, kept)
+
+
 def refuse_link(fs: FileSystem, path: str) -> None:
     """Raise RefusedError for a symbolic link, which leads to what is not this bookie's."""
     target = fs.link_target(path)

@@ -31,8 +31,8 @@ not start, as for any kill.
 ``finish`` found them. What is kept lies in the folder ``bkctl-repairs`` of each directory: tables of
 databases as second names, everything else as copies. ``repair forget`` removes it.
 
-A verb that builds beside what is there, and goes on after a kill instead of being taken back, notes what it
-has exchanged when all is done (:func:`note_exchange`).
+A verb that learns only on its way what it changes declares it piece by piece (:meth:`Repair.extend`), and
+takes ``before`` in front of all it does (:func:`state_before`).
 
 Changes to anything but a stopped bookie's files (metadata, entries written over the network) have no place
 here.
@@ -47,7 +47,7 @@ from posixpath import abspath, dirname, join, normpath, relpath
 
 from bkctl.admin.repairs.directory_state import state_of
 from bkctl.admin.repairs.kept_facts import facts_of_kept
-from bkctl.admin.repairs.kept_files import keep_database, keep_file, keep_start, refuse_link
+from bkctl.admin.repairs.kept_files import keep_database, keep_file, keep_start, refuse_link, remove_kept
 from bkctl.clock import Clock
 from bkctl.codec.repair_record import (
     ChangeKind,
@@ -69,12 +69,16 @@ _SAME_SECOND_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One thing that a verb is going to change; ``start_bytes`` is how much of a ``START`` it is."""
+    """One thing that a verb is going to change; ``start_bytes`` is how much of a ``START`` it is.
+
+    What ``is_own`` the verb has made itself: it was not there before.
+    """
 
     what: ChangeKind
     path: str
     to: str | None = None
     start_bytes: int = 0
+    is_own: bool = False
 
 
 def changes_file(path: str) -> Intent:
@@ -90,6 +94,11 @@ def changes_start(path: str, start_bytes: int) -> Intent:
 def changes_database(path: str) -> Intent:
     """Return the intent to write into a database, or to make one."""
     return Intent(ChangeKind.DATABASE, path)
+
+
+def has_made_folder(path: str) -> Intent:
+    """Return the intent to go on with a folder of the verb's own, which an undo removes."""
+    return Intent(ChangeKind.DATABASE, path, is_own=True)
 
 
 def moves_file(path: str, to: str) -> Intent:
@@ -137,6 +146,27 @@ class Repair:
         kept = next(change for change in self.found.record.changes if change.path == name).kept
         return None if kept is None else self.found.path(kept)
 
+    def extend(self, intents: Sequence[Intent], detail: str) -> None:
+        """Keep, durably, what is going to be changed besides; what was declared already stays as it is.
+
+        Raises as :func:`begin_repair`; nothing of it was changed then.
+        """
+        record, found = self.found.record, self.found
+        known = {change.path for change in record.changes}
+        fresh = [each for each in intents if relpath(abspath(each.path), found.home) not in known]
+        first = len(record.changes)
+        changes = _planned(self._fs, fresh, found.directories, found.home, record.number, first)
+        if not changes:
+            return
+        for change in changes:
+            if change.kept is not None:
+                # What a run that was cut off has left there is in no record.
+                remove_kept(self._fs, found.path(change.kept))
+        _keep(self._fs, found, changes, fresh)
+        kept = {**(record.kept or {}), **_facts_of_kept(self._fs, found, changes)}
+        added = replace(record, changes=(*record.changes, *changes), kept=kept, detail=detail)
+        self.found = write_record(self._fs, found, added)
+
     def finish(self) -> None:
         """Note that everything is done, and what the directories hold now. Raises StorageError."""
         record = self.found.record
@@ -147,7 +177,7 @@ class Repair:
         ]
         names = [*record.directories, *(name for name in made if self._is_there(name))]
         after = state_of(self._fs, [self.found.path(name) for name in names], names)
-        kept = _facts_of_kept(self._fs, self.found) if record.kept is None else record.kept
+        kept = _facts_of_kept(self._fs, self.found, record.changes) if record.kept is None else record.kept
         done = replace(record, state=RepairState.DONE, after=after, kept=kept)
         self.found = write_record(self._fs, self.found, done)
 
@@ -163,27 +193,34 @@ def begin_repair(
     made_by: str,
     detail: str,
     intents: Sequence[Intent],
+    before: State | None = None,
 ) -> Repair:
     """Keep what is going to be changed, durably, and note that the repair has begun.
 
-    Raises RefusedError where a link stands in the way, StorageError; nothing was changed then.
+    ``before`` is what :func:`state_before` returned, where the verb has made anything since. Raises
+    RefusedError where a link stands in the way, StorageError; nothing was changed then.
     """
     places = tuple(dict.fromkeys(abspath(path) for path in directories))
     home = places[0]
     names = tuple(relpath(path, home) for path in places)
     number = _new_number(fs, clock, places)
-    changes = tuple(
-        _planned(fs, intent, places, home, number, position)
-        for position, intent in enumerate(intents)
-        if intent.what is not ChangeKind.DIRECTORY or fs.status(intent.path) is None
-    )
+    changes = _planned(fs, intents, places, home, number)
     time_ms = clock.time_ms()
-    before = state_of(fs, places, names)
+    before = state_of(fs, places, names) if before is None else before
     record = RepairRecord(number, made_by, RepairState.KEEPING, time_ms, detail, names, changes, before)
     found = FoundRepair(home, record)
     fs.make_directories(found.folder)
     # From here on what is kept is known to be of no use, should it never be said to be whole.
     found = write_record(fs, found, record)
+    _keep(fs, found, changes, intents)
+    noted = replace(record, state=RepairState.BEGUN, kept=_facts_of_kept(fs, found, changes))
+    return Repair(fs, write_record(fs, found, noted))
+
+
+def _keep(
+    fs: WritableFileSystem, found: FoundRepair, changes: Sequence[RepairChange], intents: Sequence[Intent]
+) -> None:
+    """Copy what changes are about to where they say; all is durable then."""
     starts = {abspath(intent.path): intent.start_bytes for intent in intents}
     folders: set[str] = set()
     for change in changes:
@@ -201,66 +238,20 @@ def begin_repair(
             keep_file(fs, path, kept)
     for folder in sorted(folders):
         fs.sync_directory(folder)
-    noted = replace(record, state=RepairState.BEGUN, kept=_facts_of_kept(fs, found))
-    return Repair(fs, write_record(fs, found, noted))
 
 
-def _facts_of_kept(fs: FileSystem, found: FoundRepair) -> dict[str, str]:
+def _facts_of_kept(fs: FileSystem, found: FoundRepair, changes: Sequence[RepairChange]) -> dict[str, str]:
     """Return what is to be noted of the kept files, whose names below a path are what a record calls them."""
-    names = [change.kept for change in found.record.changes if change.kept is not None]
+    names = [change.kept for change in changes if change.kept is not None]
     return {
         kept + name: facts for kept in names for name, facts in facts_of_kept(fs, found.path(kept)).items()
     }
 
 
 def state_before(fs: FileSystem, directories: Sequence[str]) -> State:
-    """Return the files of some directories, for :func:`note_exchange`. Raises StorageError."""
+    """Return the files of some directories, in front of what a verb does. Raises StorageError."""
     places = tuple(dict.fromkeys(abspath(path) for path in directories))
     return state_of(fs, places, [relpath(path, places[0]) for path in places])
-
-
-def note_exchange(
-    fs: WritableFileSystem,
-    clock: Clock,
-    before: State,
-    directories: Sequence[str],
-    made_by: str,
-    exchanged: Sequence[tuple[str, str | None]],
-) -> Repair:
-    """Note a repair that is done already: databases in whose places others were put.
-
-    ``exchanged`` has the path of each database, and the path at which the verb has kept the old one, None
-    where there was none; ``before`` is what :func:`state_before` returned in front of the exchange. An undo
-    puts the old databases back, and removes what the verb had kept. Its tables get names in the folder of
-    the record, too, so that a kill of the undo loses none. The directories are locked. Raises StorageError.
-    """
-    places = tuple(dict.fromkeys(abspath(path) for path in directories))
-    home, names = places[0], tuple(before)
-    number = _new_number(fs, clock, places)
-    changes = []
-    for position, (path, old) in enumerate(exchanged):
-        if old is not None:
-            # An undo goes through the changes in reverse order: what was kept by the verb goes last.
-            changes.append(RepairChange(ChangeKind.DATABASE, relpath(old, home)))
-        folder = join(dirname(abspath(path)), REPAIRS_NAME, number, str(position))
-        kept = None if old is None else relpath(folder, home)
-        changes.append(RepairChange(ChangeKind.DATABASE, relpath(path, home), kept=kept))
-    detail = ", ".join(relpath(path, home) for path, _ in exchanged)
-    record = RepairRecord(
-        number, made_by, RepairState.KEEPING, clock.time_ms(), detail, names, tuple(changes), before
-    )
-    found = FoundRepair(home, record)
-    fs.make_directories(found.folder)
-    found = write_record(fs, found, record)
-    for position, (path, old) in enumerate(exchanged):
-        if old is not None:
-            folder = join(dirname(abspath(path)), REPAIRS_NAME, number)
-            fs.make_directories(folder)
-            keep_database(fs, old, join(folder, str(position)))
-            fs.sync_directory(folder)
-    repair = Repair(fs, found)
-    repair.finish()
-    return repair
 
 
 def note_moves(
@@ -303,22 +294,35 @@ def note_moves(
 
 
 def _planned(
-    fs: FileSystem, intent: Intent, places: Sequence[str], home: str, number: str, position: int
-) -> RepairChange:
+    fs: FileSystem,
+    intents: Sequence[Intent],
+    places: Sequence[str],
+    home: str,
+    number: str,
+    first: int = 0,
+) -> tuple[RepairChange, ...]:
+    return tuple(
+        _change(fs, intent, places, home, f"{number}/{position}")
+        for position, intent in enumerate(intents, first)
+        if intent.what is not ChangeKind.DIRECTORY or fs.status(intent.path) is None
+    )
+
+
+def _change(fs: FileSystem, intent: Intent, places: Sequence[str], home: str, kept_name: str) -> RepairChange:
     path = abspath(intent.path)
     name = relpath(path, home)
     if intent.what is ChangeKind.MOVED:
         assert intent.to is not None, "a move goes somewhere"
         return RepairChange(intent.what, name, to=relpath(abspath(intent.to), home))
     is_there = fs.status(path) is not None or fs.link_target(path) is not None
-    if not is_there:
+    if not is_there or intent.is_own:
         return RepairChange(intent.what, name)
     around = [place for place in places if path.startswith(f"{place}/")]
     if not around:
         raise RefusedError(f"{path}: is there already, and in no directory of the bookie")
     folder = join(max(around, key=len), REPAIRS_NAME)
     refuse_link(fs, folder)
-    return RepairChange(intent.what, name, kept=relpath(join(folder, number, str(position)), home))
+    return RepairChange(intent.what, name, kept=relpath(join(folder, kept_name), home))
 
 
 def _new_number(fs: FileSystem, clock: Clock, places: Sequence[str]) -> str:

@@ -104,8 +104,9 @@ def rebuild_command(
 
     The new index is built beside the old one and compared row by row with the logs; then the two change
     places in one step. The old one is kept as locations.BACKUP-<time>, ledgers.BACKUP-<time> or
-    idx.BACKUP-<time>, and 'bkctl repair undo' puts the databases back. After a kill the same command goes on
-    from where it was. Refused while a bookie runs.
+    idx.BACKUP-<time>, and 'bkctl repair undo' puts the databases back, also those that a rebuild which
+    failed had exchanged already. After a kill the same command goes on from where it was. Refused while a
+    bookie runs.
 
     Ledger rows that are readable are kept as they are. A ledger without one gets a row when it has entries
     in the logs or locations in the old index, unless the cluster proves that it was deleted: by --metadata,

@@ -236,8 +236,7 @@ class DbRebuild:
             announce(self._ledgers, self._stamp, fingerprint, result)
         else:
             differences = [Difference(**difference) for difference in earlier["differences"]]
-        options.recheck()
-        self._exchanged[self._ledgers.live] = exchange(self._ledgers)
+        self._exchange(self._ledgers)
         return differences
 
     def _replace_locations(self, found: LogSet, plan: LedgerPlan) -> int:
@@ -252,10 +251,15 @@ class DbRebuild:
             found.check_unchanged()
             announce(self._locations, self._stamp, fingerprint, result)
         found.check_unchanged()
-        self._options.recheck()
-        self._exchanged[self._locations.live] = exchange(self._locations)
+        self._exchange(self._locations)
         rows: int = result["rows"]
         return rows
+
+    def _exchange(self, swap: Swap) -> None:
+        """Put a new database into its place; the way back is durable before."""
+        self._options.recheck()
+        self._options.announce(swap.live, swap.backup)
+        self._exchanged[swap.live] = exchange(swap)
 
     def _few_runs(self, found: LogSet) -> list[Run]:
         """Return the runs of the logs, merged where they are very many; they are made once."""
@@ -298,4 +302,4 @@ class DbRebuild:
         self._locations.work.drop()
         self._ledgers.work.drop()
         sync_directory(self._directory.index_dir)
-        return replace(result, backups=self._backups, exchanged=tuple(self._exchanged.items()))
+        return replace(result, backups=self._backups)

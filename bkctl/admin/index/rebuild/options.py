@@ -27,11 +27,16 @@ def nothing() -> None:
     """Do nothing: there is nobody to look for."""
 
 
+def keeping_nothing(live: str, backup: str) -> None:
+    """Do nothing: there is no record."""
+
+
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
     """``digest`` is ``auto`` or ``off``; ``jobs`` processes share ``memory_bytes``.
 
-    ``recheck`` raises RefusedError when somebody else uses the directories by now; called before a swap.
+    ``recheck`` raises RefusedError when somebody else uses the directories by now, and ``announce`` keeps a
+    database and notes what its backup is going to be called; both are called before a swap.
     ``cluster`` says which ledgers there are, ``digesters`` how the entries of those are checked.
     """
 
@@ -47,6 +52,7 @@ class RebuildOptions:
     digesters: Mapping[int, Digester] = field(default_factory=dict, repr=False)
     phase: Phase = silent_phase
     recheck: Callable[[], None] = nothing
+    announce: Callable[[str, str], None] = keeping_nothing
 
     @property
     def rows_max(self) -> int:
@@ -76,8 +82,7 @@ def jobs_for(memory_bytes: int, log_bytes: int, jobs: int | None = None) -> int:
 @dataclass(frozen=True, slots=True)
 class RebuildResult:
     """One index directory. ``rows`` of ``locations`` or slots in use, None when they were not rebuilt;
-    ``backups`` are the old indexes, kept, and ``exchanged`` has what came into their places: the path of each
-    database, and of its backup, None without any."""
+    ``backups`` are the old indexes, kept."""
 
     dir: str
     rows: int | None
@@ -86,7 +91,6 @@ class RebuildResult:
     backups: tuple[str, ...]
     differences: tuple[Difference, ...]
     lossy: bool = False
-    exchanged: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def is_alarming(self) -> bool:

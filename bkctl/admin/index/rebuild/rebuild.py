@@ -17,7 +17,8 @@ from bkctl.admin.index.rebuild.log_files import find_logs
 from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult, jobs_for
 from bkctl.admin.index.rebuild.state import DROPPING, drop_whole, remove_tree, sync_directory
 from bkctl.admin.index.rebuild.swap import backups, half_dropped
-from bkctl.admin.repairs.repair_journal import find_repairs, note_exchange, state_before
+from bkctl.admin.index.rebuild.way_back import WayBack
+from bkctl.admin.repairs.repair_journal import find_repairs
 from bkctl.admin.repairs.repair_undo import forget
 from bkctl.clock import SystemClock
 from bkctl.directories.holders import DirectoryLock
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 #: Gives the workers that share the work, by their number and the modules of their tasks.
 Hire = Callable[[int, Sequence[str]], Workers]
 
-MADE_BY = "index rebuild"
 _DIRTY = (
     "the last stop was not clean: entries may still be only in the journals; the next start of the bookie "
     "replays them into the new index"
@@ -66,16 +66,28 @@ def rebuild_index(
         if options.locations:
             _refuse_quarantine(placement)
         options = replace(options, recheck=recheck)
-        filesystem, places = PosixFileSystem(), _places(placement)
-        before = {} if options.dry_run else state_before(filesystem, places)
+        way_back = None if options.dry_run else _way_back(placement)
+        if way_back is not None:
+            options = replace(options, announce=way_back.announce)
         results = REBUILDS[placement.kind](placement, options, jobs, hire)
-        exchanged = [each for result in results for each in result.exchanged]
-        if exchanged:
-            note_exchange(filesystem, SystemClock(), before, places, MADE_BY, exchanged)
+        if way_back is not None:
+            way_back.finish(dropped=options.drop_old)
     if placement.dirty:
         note = Difference("note", None, _DIRTY)
         results = [replace(result, differences=(*result.differences, note)) for result in results]
     return results
+
+
+def _way_back(placement: Placement) -> WayBack | None:
+    """Return the record of a rebuild of databases; ``.idx`` files have none."""
+    if not placement.kind.has_databases:
+        return None
+    databases = [
+        f"{directory.index_dir}/{name}"
+        for directory in placement.directories
+        for name in placement.kind.indexes
+    ]
+    return WayBack(PosixFileSystem(), SystemClock(), _places(placement), databases)
 
 
 def _refuse_quarantine(placement: Placement) -> None:

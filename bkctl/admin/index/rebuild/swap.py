@@ -69,6 +69,14 @@ class Swap:
         in_place = marker is not None and _identity(self.live) == marker["identity"]
         return self.live if in_place else self.fresh
 
+    @property
+    def backup(self) -> str:
+        """The path that the old database gets. Raises StorageError where no new one was announced."""
+        marker = read_json(self.work.at(_MARKER))
+        if marker is None:
+            raise StorageError(f"{self.work.path}: no verified database in it", path=self.work.path)
+        return os.path.join(self.current, marker["backup"])
+
 
 def backup_stamp() -> str:
     """Format the UTC time for the name of a backup, without the colons of Java's, so that the two differ."""

@@ -1,0 +1,91 @@
+"""The record of a rebuild of databases, by which ``repair undo`` goes back.
+
+It is there before the first old database leaves its place, so that a rebuild that failed behind that can be
+undone as well. A rerun goes on with it, unless something else has worked in the directories meanwhile: then
+what the first run had changed is no longer what stands there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from posixpath import abspath, relpath
+
+from bkctl.admin.index.rebuild.state import DROPPING
+from bkctl.admin.repairs.repair_journal import (
+    Repair,
+    begin_repair,
+    changes_database,
+    find_repairs,
+    has_made_folder,
+    state_before,
+)
+from bkctl.admin.repairs.repair_undo import forget, why_not
+from bkctl.clock import Clock
+from bkctl.codec.repair_record import RepairState, State
+from bkctl.scan.directory import REBUILD_SUFFIX
+from bkctl.vfs.base import FileSystem, WritableFileSystem
+
+MADE_BY = "index rebuild"
+
+
+class WayBack:
+    """The record of one rebuild, in directories that are locked; ``databases`` are all that it may rebuild.
+
+    Made in front of all that the rebuild does. Methods raise RefusedError, StorageError.
+    """
+
+    def __init__(
+        self, fs: WritableFileSystem, clock: Clock, directories: Sequence[str], databases: Sequence[str]
+    ) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._places = tuple(dict.fromkeys(map(abspath, directories)))
+        self._databases = databases
+        self._repair = self._begun()
+        self._before = _before(fs, self._places)
+
+    def _begun(self) -> Repair | None:
+        """Return what a run that was cut off has begun; one that had only kept something is forgotten."""
+        found = find_repairs(self._fs, self._places)
+        if not found or found[-1].record.made_by != MADE_BY or found[-1].directories != self._places:
+            return None
+        if found[-1].record.state is RepairState.KEEPING:
+            forget(self._fs, found[-1])
+        elif found[-1].record.state is RepairState.BEGUN and why_not(self._fs, found[-1]) is None:
+            return Repair(self._fs, found[-1])
+        return None
+
+    def announce(self, live: str, backup: str) -> None:
+        """Keep a database, durably, that is going to get the name ``backup``."""
+        intents = [changes_database(path) for path in (backup + DROPPING, backup, live)]
+        name = relpath(abspath(live), self._places[0])
+        if self._repair is not None:
+            names = self._repair.found.record.detail.split(", ")
+            self._repair.extend(intents, ", ".join(dict.fromkeys([*names, name])))
+            return
+        works = [f"{path}{REBUILD_SUFFIX}" for path in self._databases]
+        own = [has_made_folder(f"{work}{end}") for work in works for end in ("", DROPPING)]
+        self._repair = begin_repair(
+            self._fs, self._clock, self._places, MADE_BY, name, [*own, *intents], self._before
+        )
+
+    def finish(self, *, dropped: bool) -> None:
+        """Note that everything is done; with ``dropped`` nobody wants the old databases back."""
+        if self._repair is None:
+            return
+        if dropped:
+            forget(self._fs, self._repair.found)
+        else:
+            self._repair.finish()
+
+
+def _before(fs: FileSystem, places: Sequence[str]) -> State:
+    """Return the files of directories, but of rebuilds that were cut off: none of those comes back."""
+    return {
+        directory: {name: facts for name, facts in files.items() if not _is_work(name)}
+        for directory, files in state_before(fs, places).items()
+    }
+
+
+def _is_work(name: str) -> bool:
+    return name.split("/")[0].endswith((REBUILD_SUFFIX, DROPPING))
