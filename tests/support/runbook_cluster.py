@@ -149,6 +149,8 @@ class RunbookCluster:
     def for_page(self, text: str) -> str:
         """Return what a command printed in the words of the page."""
         text = _ANSI.sub("", text)
+        # A plan names files by their absolute paths, also those that it was told by a relative one.
+        text = _replaced(text, f"{self.here}/bk_server.conf", "/etc/bookkeeper/bk_server.conf")
         for word, meant in sorted(self.words().items(), key=lambda item: -len(item[1])):
             text = _replaced(text, meant, word)
         for name, bookie in self.bookies.items():
