@@ -31,11 +31,11 @@ from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.errors import BookieError
+from bkctl.scan.lost_sectors import SECTOR_BYTES
 from bkctl.types import DigestType
 
 _log = logging.getLogger(__name__)
 
-SECTOR_BYTES = 512
 _LENGTH_BYTES = 4
 #: Digests that a bookie can check.
 _KEYLESS = (Digester(DigestType.CRC32C), Digester(DigestType.CRC32))

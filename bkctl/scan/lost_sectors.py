@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bkctl.scan.steady_file import ZEROS, SteadyFile
 
+#: What a disk writes as a whole or not at all.
 SECTOR_BYTES = 512
 _LENGTH_BYTES = 4
 _ID_BYTES = 8

@@ -24,12 +24,10 @@ from bkctl.errors import CorruptionError
 from bkctl.ledger_set import LedgerTotals
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.entrylog import EntryLogHead, EntryLogScan
+from bkctl.scan.lost_sectors import SECTOR_BYTES
 from bkctl.vfs import FileSystem
 
 _SIZE_BYTES = 4
-
-#: What a disk writes as a whole or not at all; a header begins with its magic.
-_SECTOR_BYTES = 512
 
 #: Called with the bytes just read; raises to end the scan.
 Pace = Callable[[int], None]
@@ -73,7 +71,7 @@ def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None =
         header_damage = header_damage_of(scan.head)
         size_bytes = scan.file.size_bytes
         if header_damage is not None and not totals and size_bytes:
-            if not scan.file.is_zero(0, min(size_bytes, _SECTOR_BYTES)):
+            if not scan.file.is_zero(0, min(size_bytes, SECTOR_BYTES)):
                 # Nothing in it looks like a record, and the header does not say that it is a log.
                 raise corruption_of(header_damage)
             # A power cut leaves that of a log that was never forced; whether it is one, the index tells.

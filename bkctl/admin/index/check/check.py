@@ -20,7 +20,7 @@ from bkctl.admin.index.check.finding import (
 )
 from bkctl.admin.index.check.index_rows import IndexRows
 from bkctl.admin.index.check.indexed_ledgers import IndexedLedgers, no_ledgers, read_ledgers
-from bkctl.admin.index.check.journal_keys import check_journal_keys
+from bkctl.admin.index.check.journal_key_check import check_journal_keys
 from bkctl.admin.index.check.log_entries import LogEntryReader
 from bkctl.admin.index.check.master_keys import MasterKeyCheck
 from bkctl.admin.index.check.placed_entries import PlacedEntries, Stripe

@@ -76,26 +76,17 @@ class MasterKeyCheck:
     def end(self, directory: str) -> Iterator[Finding]:
         """Yield findings about the rows of a directory that are left."""
         rows, self._rows = self._rows, []
-        if self._metadata_of is None:
-            for row in rows:
-                if is_damaged_key(row.data.master_key, None):
-                    yield _damaged(directory, row)
-            return
-        seen = set()
-        for row, right in other_keys(rows, self._metadata_of):
-            seen.add(row.ledger)
+        others = {} if self._metadata_of is None else dict(other_keys(rows, self._metadata_of))
+        for row in rows:
+            right = others.get(row)
             if is_damaged_key(row.data.master_key, right):
                 yield _damaged(directory, row)
-            else:
+            elif right is not None:
                 detail = (
                     "its master key is another password's than that in the metadata: an earlier ledger had"
                     " the id, or the ledger was made with another password"
                 )
                 yield about_ledger(Kind.OTHER_MASTER_KEY, directory, row.ledger, detail)
-        # Ledgers that have no metadata, or no password there.
-        for row in rows:
-            if row.ledger not in seen and is_damaged_key(row.data.master_key, None):
-                yield _damaged(directory, row)
 
 
 def _damaged(directory: str, row: LedgerRow) -> Finding:
