@@ -28,6 +28,9 @@ def test_phases_and_tests_of_a_folder_add_up() -> None:
         ["7.0", "s", "1", "tests", "tests/cli"],
         ["4.0", "s", "2", "tests", "tests/unit/engine"],
         ["11.0", "s", "3", "tests", "all"],
+        ["7.0", "s", "1", "tests", "tests/cli/test_c.py"],
+        ["2.0", "s", "1", "tests", "tests/unit/engine/gc/test_a.py"],
+        ["2.0", "s", "1", "tests", "tests/unit/engine/test_b.py"],
     ]
     assert folder_of("tests/test_x.py::test") == "tests"
 

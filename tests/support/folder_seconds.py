@@ -1,4 +1,4 @@
-"""Seconds of each folder of tests at the end of a run: ``--folder-seconds``.
+"""Print the seconds of each folder and of the longest modules at the end of a run: ``--folder-seconds``.
 
 Only the process that prints takes part, to which the workers of pytest-xdist send their reports; so the
 seconds of several workers add up to more than the run took.
@@ -13,6 +13,8 @@ import pytest
 
 #: Folders below tests that are told apart, such as tests/unit/engine.
 _DEPTH = 3
+#: How many modules are named; the others are short.
+MODULES = 60
 
 
 class FolderSeconds:
@@ -23,9 +25,9 @@ class FolderSeconds:
         self.tests: dict[str, set[str]] = defaultdict(set)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        folder = folder_of(report.nodeid)
-        self.seconds[folder] += report.duration
-        self.tests[folder].add(report.nodeid)
+        for place in (folder_of(report.nodeid), module_of(report.nodeid)):
+            self.seconds[place] += report.duration
+            self.tests[place].add(report.nodeid)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("seconds of each folder")
@@ -33,11 +35,18 @@ class FolderSeconds:
             terminalreporter.write_line(line)
 
     def lines(self) -> list[str]:
-        """Return a line for each folder, the longest first, and one for all of them."""
-        rows = sorted(self.seconds.items(), key=lambda row: (-row[1], row[0]))
-        lines = [_line(seconds, len(self.tests[folder]), folder) for folder, seconds in rows]
-        total = sum(self.seconds.values()), sum(map(len, self.tests.values()))
-        return [*lines, _line(*total, "all")]
+        """Return a line for each folder, one for all of them, and one for each of the longest modules."""
+        places = sorted(self.seconds, key=lambda place: (-self.seconds[place], place))
+        modules = [place for place in places if place.endswith(".py")]
+        folders = [place for place in places if not place.endswith(".py")]
+        total = (
+            sum(self.seconds[place] for place in folders),
+            sum(len(self.tests[place]) for place in folders),
+        )
+        return [*map(self._line_of, folders), _line(*total, "all"), *map(self._line_of, modules[:MODULES])]
+
+    def _line_of(self, place: str) -> str:
+        return _line(self.seconds[place], len(self.tests[place]), place)
 
 
 def folder_of(nodeid: str) -> str:
@@ -45,5 +54,10 @@ def folder_of(nodeid: str) -> str:
     return "/".join(PurePosixPath(nodeid.partition("::")[0]).parent.parts[:_DEPTH])
 
 
-def _line(seconds: float, tests: int, folder: str) -> str:
-    return f"{seconds:8.1f} s {tests:6} tests  {folder}"
+def module_of(nodeid: str) -> str:
+    """Return the path of the module that a test stands in."""
+    return nodeid.partition("::")[0]
+
+
+def _line(seconds: float, tests: int, place: str) -> str:
+    return f"{seconds:8.1f} s {tests:6} tests  {place}"
