@@ -9,6 +9,8 @@ one to the other and back. :func:`new_cluster` makes the metadata that bookies o
 from __future__ import annotations
 
 import contextlib
+import itertools
+import random
 import signal
 import socket
 import subprocess
@@ -234,9 +236,20 @@ def _registered_at(store: MetadataStore, bookie: str, port: int) -> bool:
     return any(endpoint.port == port for endpoint in endpoints)
 
 
+#: Ports below those of outgoing connections, one of which might take a port before its server does.
+_PORTS = range(10_000, 32_000)
+#: A random start for each process, so that two that run at the same time hardly ever choose the same.
+_next_port = itertools.count(random.SystemRandom().randrange(len(_PORTS)))
+
+
 def free_port() -> int:
-    """A port that nobody has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of the loopback that nobody has, and that this process has not returned before."""
+    for number in itertools.islice(_next_port, len(_PORTS)):
+        port = _PORTS[number % len(_PORTS)]
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("every port of the loopback is taken")

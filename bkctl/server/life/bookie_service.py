@@ -137,7 +137,10 @@ class BookieService:
         self.server = BookieServer(self.bookie, server_settings(config), self._clock, tls)
         if not config.statistics.enabled:
             turn_off(self.bookie, self.server)
-        await self.server.start(bound)
+        try:
+            await self.server.start(bound)
+        except StorageError as error:
+            raise _naming_the_holder(error, port) from error.__cause__
         self._stack.push_async_callback(self.server.stop)
         http_port = await start_admin(self, self._stack)
         metrics_port = await start_metrics(self, self._stack)
@@ -189,14 +192,7 @@ class BookieService:
         try:
             bound = bind(host, port)
         except StorageError as error:
-            cause = error.__cause__
-            if not isinstance(cause, OSError) or cause.errno != errno.EADDRINUSE:
-                raise
-            holder = port_holder(port) or "another process"
-            raise RefusedError(
-                f"port {port} is taken by {holder}; stop it, or say another bookiePort (for a new bookie: "
-                "the port is part of its id)"
-            ) from error
+            raise _naming_the_holder(error, port) from error.__cause__
         self._stack.callback(bound.close)
         return bound
 
@@ -371,6 +367,18 @@ class BookieService:
         self.failure = self.failure or error
         if self._on_failure is not None:
             self._loop.call_soon_threadsafe(self._on_failure, error)
+
+
+def _naming_the_holder(error: StorageError, port: int) -> BkctlError:
+    """Return a refusal that names the process that has the port; the error itself if it has another cause."""
+    cause = error.__cause__
+    if not isinstance(cause, OSError) or cause.errno != errno.EADDRINUSE:
+        return error
+    holder = port_holder(port) or "another process"
+    return RefusedError(
+        f"port {port} is taken by {holder}; stop it, or say another bookiePort (for a new bookie: "
+        "the port is part of its id)"
+    )
 
 
 def _open_store(path: str, profile: StoreProfile) -> KeyValueStore:

@@ -136,13 +136,17 @@ class BookieServer:
         return sum(connection.turns.waiting for connection in self._connections)
 
     async def start(self, bound: socket.socket) -> None:
-        """Accept connections on a socket that is bound (:func:`bind`)."""
+        """Accept connections on a socket that is bound (:func:`bind`).
+
+        Raises StorageError when another process has begun to listen on the address since.
+        """
+        listen(bound, self.settings.backlog)
         self._listener = await self.loop.create_server(
             lambda: BookieConnection(self), sock=bound, backlog=_ACCEPTED_PER_TURN
         )
         # asyncio takes its ``backlog`` for the number of connections to accept in one turn, too. Many more
         # may wait, or the system would turn them away, and the clients would try again after a second.
-        bound.listen(self.settings.backlog)
+        listen(bound, self.settings.backlog)
         self.watch.start(self.loop)
         self.silent_sockets.start()
 
@@ -256,5 +260,25 @@ def bind(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        raise StorageError(f"cannot listen on {host or '*'}:{port}: {error.strerror or error}") from error
+        raise _cannot_listen((host, port), error) from error
     return bound
+
+
+def listen(bound: socket.socket, backlog: int) -> None:
+    """Let connections come to a bound socket.
+
+    Two sockets with ``SO_REUSEADDR`` may be bound to one address as long as neither listens, so the second of
+    two bookies that start at the same time finds out here. Raises StorageError then. (uvloop would close the
+    socket and report nothing.)
+    """
+    address = bound.getsockname()
+    try:
+        bound.listen(backlog)
+    except OSError as error:
+        bound.close()
+        raise _cannot_listen(address[:2], error) from error
+
+
+def _cannot_listen(address: tuple[str, int], error: OSError) -> StorageError:
+    host, port = address
+    return StorageError(f"cannot listen on {host or '*'}:{port}: {error.strerror or error}")
