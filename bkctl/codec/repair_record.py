@@ -18,6 +18,7 @@
             {"what": "moved", "path": "1c.log", "to": "bkctl-quarantine/1c.log"},
             {"what": "database", "path": "ledgers", "kept": "bkctl-repairs/20261123T051500Z/1"},
             {"what": "directory", "path": "bkctl-quarantine"},
+            {"what": "index_folder", "path": "0", "kept": "idx.BACKUP-20261123T051500.000001Z/0"},
         ],
         "kept": {"bkctl-repairs/20261123T051500Z/0": "16 8f434346648f6b96a4d01fe54ca7cb81"},
         "before": {".": {"lastMark": "16 8f434346648f6b96", "1c.log": "4711"}},
@@ -27,10 +28,11 @@
 All paths are relative to the directory that the record belongs to. ``changes`` are in the order in which they
 are made. Of a file or database ``kept`` is its old content, null where there was none, of ``start`` the first
 bytes of a file of which nothing else changes; ``moved`` keeps its bytes at ``to``; a ``directory`` was not
-there before. The other ``kept`` has the length of each kept file, and a digest but for tables; it is null
-until all is kept, and records of earlier versions have none. ``before`` and ``after`` have the files of each
-directory: the length, and for small files a digest; of a folder of ``.idx`` files their number and a digest.
-``after`` is null until the repair has come to its end.
+there before. Of an ``index_folder``, a folder of folders of ``.idx`` files, ``kept`` is a folder that has all
+its old files, null where there was none. The other ``kept`` has the length of each kept file, and a digest
+but for tables; it is null until all is kept, and records of earlier versions have none. ``before`` and
+``after`` have the files of each directory: the length, and for small files a digest; of a folder of ``.idx``
+files their number and a digest. ``after`` is null until the repair has come to its end.
 """
 
 from __future__ import annotations
@@ -72,6 +74,7 @@ class ChangeKind(StrEnum):
     MOVED = "moved"
     DATABASE = "database"
     DIRECTORY = "directory"
+    INDEX_FOLDER = "index_folder"
 
 
 @dataclass(frozen=True, slots=True)

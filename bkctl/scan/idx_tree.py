@@ -34,6 +34,11 @@ def has_idx_files(fs: FileSystem, current_dir: str) -> bool:
     return next(_paths(fs, current_dir), None) is not None
 
 
+def is_index_folder(name: str) -> bool:
+    """Return whether a name in ``current`` is that of a folder of folders of ``.idx`` files."""
+    return _HEX_DIRECTORY.fullmatch(name) is not None
+
+
 class IdxTree:
     """A ``current`` directory with ``.idx`` files."""
 

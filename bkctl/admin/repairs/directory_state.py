@@ -65,10 +65,11 @@ def _files(fs: FileSystem, directory: str, prefix: str, depth: int) -> Iterator[
         elif depth:
             yield from _files(fs, path, f"{name}/", depth - 1)
         elif is_index_folder(shown):
-            yield shown, _index_folder(fs, path)
+            yield shown, index_folder_facts(fs, path)
 
 
-def _index_folder(fs: FileSystem, path: str) -> str:
+def index_folder_facts(fs: FileSystem, path: str) -> str:
+    """Return what a state says of a folder of ``.idx`` files. Raises StorageError."""
     digest, names = hashlib.sha256(), fs.names(path)
     for name in names:
         status = fs.status(join(path, name))

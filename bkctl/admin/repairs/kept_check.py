@@ -13,7 +13,7 @@ from posixpath import basename
 from bkctl.admin.repairs.directory_state import facts_of, is_index_folder
 from bkctl.admin.repairs.kept_facts import LINK, not_as_noted
 from bkctl.admin.repairs.repair_journal import FoundRepair
-from bkctl.codec.repair_record import ChangeKind, RepairChange
+from bkctl.codec.repair_record import ChangeKind, RepairChange, RepairState
 from bkctl.vfs.base import FileSystem
 
 
@@ -21,12 +21,21 @@ def not_as_kept(fs: FileSystem, found: FoundRepair) -> Iterator[str]:
     """Yield the kept files that are gone or not what was kept, and why. Raises StorageError."""
     for change in found.record.changes:
         for name in (change.kept, change.to):
-            if name is None or (change.what is ChangeKind.MOVED and _is_at(fs, found, change.path)):
+            if name is None or _is_back(fs, found, change, name):
                 continue
             if not _is_at(fs, found, name):
                 yield f"{found.path(name)} is gone"
             else:
                 yield from _wrong(fs, found, change, found.path(name))
+
+
+def _is_back(fs: FileSystem, found: FoundRepair, change: RepairChange, kept: str) -> bool:
+    """Return whether what was kept under another name has its old name again."""
+    if not _is_at(fs, found, change.path):
+        return False
+    if change.what is ChangeKind.INDEX_FOLDER:
+        return found.record.state is RepairState.UNDOING and not _is_at(fs, found, kept)
+    return change.what is ChangeKind.MOVED
 
 
 def not_as_before(fs: FileSystem, found: FoundRepair) -> Iterator[str]:

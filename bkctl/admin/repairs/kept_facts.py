@@ -1,15 +1,17 @@
 """Notes on kept files, by which one can tell later whether they are still what was kept.
 
 Of each file it is the length, and a digest of what it begins with; of a table of a database the length alone:
-it is a second name, it may be very long, and RocksDB checks its bytes itself.
+it is a second name, it may be very long, and RocksDB checks its bytes itself. Of a folder of ``.idx`` files,
+of which there may be millions, it is what a state says of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from posixpath import join
+from posixpath import basename, join
 
+from bkctl.admin.repairs.directory_state import index_folder_facts, is_index_folder
 from bkctl.vfs.base import FileSystem
 
 LINK = "link"
@@ -25,7 +27,7 @@ Facts = Callable[[FileSystem, str, str], str]
 
 
 def facts_of_kept(fs: FileSystem, path: str) -> dict[str, str]:
-    """Return what is to be noted of a kept file (its name is empty), or of each file of a kept database.
+    """Return what is to be noted of a kept file (its name is empty), or of each file of a kept folder.
 
     Raises StorageError.
     """
@@ -50,6 +52,9 @@ def facts(fs: FileSystem, path: str, name: str) -> str:
     """Return the length of a file, and its digest unless it is a table. Raises StorageError."""
     if fs.link_target(path) is not None:
         return LINK
+    status = fs.status(path)
+    if status is not None and status.is_dir:
+        return index_folder_facts(fs, path)
     file = fs.open(path)
     try:
         if name.endswith(_TABLE):
@@ -64,7 +69,10 @@ def facts(fs: FileSystem, path: str, name: str) -> str:
 
 
 def _files(fs: FileSystem, path: str) -> Iterator[str]:
-    """Yield the names of the files of a directory, each behind a slash; an empty one for a file."""
+    """Yield the names of the files of a directory, each behind a slash; an empty one for a file.
+
+    Of the directories in it those of ``.idx`` files are among them.
+    """
     if fs.link_target(path) is not None:
         yield ""
         return
@@ -77,5 +85,6 @@ def _files(fs: FileSystem, path: str) -> Iterator[str]:
     for name in fs.names(path):
         below = join(path, name)
         status = fs.status(below)
-        if fs.link_target(below) is not None or (status is not None and not status.is_dir):
+        is_file = fs.link_target(below) is not None or (status is not None and not status.is_dir)
+        if is_file or is_index_folder(f"{basename(path)}/{name}"):
             yield f"/{name}"

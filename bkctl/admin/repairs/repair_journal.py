@@ -111,6 +111,14 @@ def makes_directory(path: str) -> Intent:
     return Intent(ChangeKind.DIRECTORY, path)
 
 
+def replaces_index_folder(path: str, kept: str) -> Intent:
+    """Return the intent to replace the files of an index folder; ``kept`` is a folder with all its old files.
+
+    Where ``kept`` is not there, the folder was not there before, and an undo removes it.
+    """
+    return Intent(ChangeKind.INDEX_FOLDER, path, kept)
+
+
 @dataclass(frozen=True, slots=True)
 class FoundRepair:
     """A record and the directory that it lies in, to which its paths are relative."""
@@ -159,7 +167,7 @@ class Repair:
         if not changes:
             return
         for change in changes:
-            if change.kept is not None:
+            if change.kept is not None and change.what is not ChangeKind.INDEX_FOLDER:
                 # What a run that was cut off has left there is in no record.
                 remove_kept(self._fs, found.path(change.kept))
         _keep(self._fs, found, changes, fresh)
@@ -224,7 +232,7 @@ def _keep(
     starts = {abspath(intent.path): intent.start_bytes for intent in intents}
     folders: set[str] = set()
     for change in changes:
-        if change.kept is None:
+        if change.kept is None or change.what is ChangeKind.INDEX_FOLDER:
             continue
         path, kept = found.path(change.path), found.path(change.kept)
         if dirname(kept) not in folders:
@@ -314,6 +322,10 @@ def _change(fs: FileSystem, intent: Intent, places: Sequence[str], home: str, ke
     if intent.what is ChangeKind.MOVED:
         assert intent.to is not None, "a move goes somewhere"
         return RepairChange(intent.what, name, to=relpath(abspath(intent.to), home))
+    if intent.what is ChangeKind.INDEX_FOLDER:
+        assert intent.to is not None, "the old files are somewhere"
+        is_kept = fs.status(intent.to) is not None
+        return RepairChange(intent.what, name, kept=relpath(abspath(intent.to), home) if is_kept else None)
     is_there = fs.status(path) is not None or fs.link_target(path) is not None
     if not is_there or intent.is_own:
         return RepairChange(intent.what, name)

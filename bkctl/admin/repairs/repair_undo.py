@@ -273,7 +273,9 @@ def forget(fs: WritableFileSystem, found: FoundRepair) -> None:
 
 def _take_back(fs: WritableFileSystem, found: FoundRepair, change: RepairChange) -> None:
     path = found.path(change.path)
-    if change.what is ChangeKind.DATABASE and change.kept is not None:
+    if change.what is ChangeKind.INDEX_FOLDER:
+        _put_back_folder(fs, path, None if change.kept is None else found.path(change.kept))
+    elif change.what is ChangeKind.DATABASE and change.kept is not None:
         put_back_database(fs, path, found.path(change.kept))
     elif change.what is ChangeKind.START and change.kept is not None:
         put_back_start(fs, path, found.path(change.kept))
@@ -289,6 +291,17 @@ def _take_back(fs: WritableFileSystem, found: FoundRepair, change: RepairChange)
     elif fs.status(path) is not None and not fs.names(path):
         fs.remove_directory(path)
         fs.sync_directory(dirname(path))
+
+
+def _put_back_folder(fs: WritableFileSystem, path: str, kept: str | None) -> None:
+    """Give an index folder its old files, which stand at ``kept``; without it the folder was not there."""
+    if kept is not None and fs.status(kept) is None:
+        return  # an undo that was cut off has done it
+    remove_folder(fs, path)
+    if kept is not None:
+        fs.rename(kept, path)
+        fs.sync_directory(dirname(path))
+        fs.sync_directory(dirname(kept))
 
 
 def _remove_made(fs: WritableFileSystem, path: str) -> None:

@@ -104,7 +104,7 @@ def rebuild_command(
 
     The new index is built beside the old one and compared row by row with the logs; then the two change
     places in one step. The old one is kept as locations.BACKUP-<time>, ledgers.BACKUP-<time> or
-    idx.BACKUP-<time>, and 'bkctl repair undo' puts the databases back, also those that a rebuild which
+    idx.BACKUP-<time>, and 'bkctl repair undo' puts databases and files back, also those that a rebuild which
     failed had exchanged already. After a kill the same command goes on from where it was. Refused while a
     bookie runs.
 

@@ -258,7 +258,7 @@ class DbRebuild:
     def _exchange(self, swap: Swap) -> None:
         """Put a new database into its place; the way back is durable before."""
         self._options.recheck()
-        self._options.announce(swap.live, swap.backup)
+        self._options.record.announce(swap.live, swap.backup)
         self._exchanged[swap.live] = exchange(swap)
 
     def _few_runs(self, found: LogSet) -> list[Run]:

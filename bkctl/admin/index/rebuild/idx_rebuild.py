@@ -1,8 +1,7 @@
 """Rebuilding the ``.idx`` files of Sorted- and InterleavedLedgerStorage.
 
-The swap is file by file: the old file gets a second name in the backup tree, then the new one is renamed over
-it. Each file is old or new and whole at every moment, and no file depends on another, so a mixture after a
-kill is a correct index; the rerun replaces the rest.
+The swap is file by file (``idx_swap``). Each file is old or new and whole at every moment, and no file
+depends on another, so a mixture after a kill is a correct index; the rerun replaces the rest.
 
 Limbo is a bit of a header that Java keeps and does not know (ADR 0019). With ``--accept-loss`` a ledger
 that may have lost entries is fenced and in limbo: bookies of ours answer "unknown" for what is lost, Java's
@@ -23,6 +22,7 @@ from bkctl.admin.index.rebuild.census import take_census
 from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
 from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.idx_build import sync_tree, verify_idx_files, write_idx_files
+from bkctl.admin.index.rebuild.idx_swap import IdxSwap
 from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
 from bkctl.admin.index.rebuild.ledger_rows import LedgerPlan, LedgerSources, plan_ledgers
 from bkctl.admin.index.rebuild.log_files import find_logs
@@ -44,7 +44,7 @@ from bkctl.admin.index.rebuild.swap import BACKUP, backup_stamp, finish_drops
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, Run
 from bkctl.admin.index.rows.lost_entries import no_limbo
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
-from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader, decode_header, index_path, parse_index_path
+from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader, decode_header, parse_index_path
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.placement import Placement
 from bkctl.engine.interleaved_storage.index_headers import row_of
@@ -249,6 +249,9 @@ class IdxRebuild:
         backups: list[str],
     ) -> tuple[int, list[Difference]]:
         marker = read_json(self._main.at(_MARKER))
+        # Where something else has worked in the directories, files of that run may be neither old nor new.
+        if marker is not None and marker.get("is_announced") and not self._options.record.goes_on:
+            marker = None
         resumed = marker is not None and self._still_fits(marker["logs"], old, found, headers)
         if marker is None or not resumed:
             remove_tree(self._main.at(_MARKER))
@@ -264,12 +267,21 @@ class IdxRebuild:
             sync_directory(self._indexes[0])
         found.check_unchanged()
         self._options.recheck()
-        for path in self._indexes:
-            backup = f"{path}/idx{BACKUP}{marker['stamp']}"
-            _swap_files(self._works[path].at(_TREE), path, backup)
-            _move_others(old, path, backup)
-            if os.path.isdir(backup):
-                backups.append(backup)
+        backup = f"idx{BACKUP}{marker['stamp']}"
+        swaps = [
+            IdxSwap(path, work, work.at(_TREE), f"{path}/{backup}") for path, work in self._works.items()
+        ]
+        for swap in swaps:
+            swap.keep_old()
+        self._options.record.announce_folders([folder for swap in swaps for folder in swap.folders()])
+        if not marker.get("is_announced"):
+            marker["is_announced"] = True
+            write_json(self._main.at(_MARKER), marker)
+        for swap in swaps:
+            swap.put_in_place()
+            swap.remove_files([ledger for ledger, path in old.others if path == swap.current])
+            if os.path.isdir(swap.backup):
+                backups.append(swap.backup)
         if resumed and not self._are_sound(marker["slots"], found):
             remove_tree(self._main.at(_MARKER))
             return self._replace(old, found, headers, differences, backups)
@@ -359,60 +371,3 @@ def _header_of(data: LedgerData, old: FileInfoHeader | None) -> FileInfoHeader:
     if old is None:
         return FileInfoHeader(1, data.master_key, FENCED if data.fenced else 0, data.explicit_lac)
     return replace(old, state=old.state | (FENCED if data.fenced else 0))
-
-
-def _swap_files(tree: str, current: str, backup: str) -> None:
-    """Rename every file of ``tree`` over the one in ``current``, whose old content stays in ``backup``.
-
-    May be called again after a kill. Raises StorageError.
-    """
-    try:
-        for folder, _, names in os.walk(tree):
-            for name in names:
-                below = os.path.relpath(os.path.join(folder, name), tree)
-                _keep_old(os.path.join(current, below), os.path.join(backup, below))
-        if os.path.isdir(backup):
-            # Old files are safe under both names before any of them is replaced.
-            sync_tree(backup)
-            sync_directory(current)
-        for folder, _, names in os.walk(tree):
-            for name in names:
-                source = os.path.join(folder, name)
-                target = os.path.join(current, os.path.relpath(source, tree))
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                os.replace(source, target)
-                if os.path.lexists(f"{target}.rloc"):
-                    os.unlink(f"{target}.rloc")  # its content is in the backup
-                sync_directory(os.path.dirname(target))
-        sync_directory(current)
-    except OSError as error:
-        raise StorageError(f"{error.filename}: {error.strerror}", path=current) from error
-
-
-def _move_others(old: _OldTree, current: str, backup: str) -> None:
-    """Move files of ledgers that are at home elsewhere into the backup; those at home are in place already.
-
-    May be called again after a kill. Raises StorageError.
-    """
-    below = [index_path(ledger) for ledger, path in old.others if path == current]
-    try:
-        for name in below:
-            _keep_old(os.path.join(current, name), os.path.join(backup, name))
-        if below:
-            sync_tree(backup)
-            sync_directory(current)
-        for name in below:
-            for live in (os.path.join(current, name), os.path.join(current, f"{name}.rloc")):
-                if os.path.lexists(live):
-                    os.unlink(live)
-            sync_directory(os.path.dirname(os.path.join(current, name)))
-    except OSError as error:
-        raise StorageError(f"{error.filename}: {error.strerror}", path=current) from error
-
-
-def _keep_old(live: str, kept: str) -> None:
-    """Give the old file a second name in the backup, unless an earlier run has done so."""
-    for suffix in ("", ".rloc"):
-        if os.path.lexists(live + suffix) and not os.path.lexists(kept + suffix):
-            os.makedirs(os.path.dirname(kept), exist_ok=True)
-            os.link(live + suffix, kept + suffix)

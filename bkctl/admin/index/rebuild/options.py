@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from bkctl.admin.index.rebuild.difference import Difference
 from bkctl.admin.ledgers.known_ledgers import Cluster, NoCluster
@@ -27,16 +28,48 @@ def nothing() -> None:
     """Do nothing: there is nobody to look for."""
 
 
-def keeping_nothing(live: str, backup: str) -> None:
-    """Do nothing: there is no record."""
+class IndexFolder(NamedTuple):
+    """A folder of ``.idx`` files in ``current``, and the folder that has the old ones, if there were any."""
+
+    live: str
+    kept: str
+
+
+class RebuildRecord(Protocol):
+    """Notes durably, in front of a swap, what a rebuild is going to change, so that it can be undone."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the record of a run that was cut off still holds."""
+        ...
+
+    def announce(self, live: str, backup: str) -> None:
+        """Keep a database that is going to get the name ``backup``."""
+        ...
+
+    def announce_folders(self, folders: Sequence[IndexFolder]) -> None:
+        """Note where the old files of folders are, which are going to be replaced."""
+        ...
+
+
+class NoRecord:
+    """The record of a rebuild that nobody is going to undo."""
+
+    goes_on = True
+
+    def announce(self, live: str, backup: str) -> None:
+        """Do nothing."""
+
+    def announce_folders(self, folders: Sequence[IndexFolder]) -> None:
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
     """``digest`` is ``auto`` or ``off``; ``jobs`` processes share ``memory_bytes``.
 
-    ``recheck`` raises RefusedError when somebody else uses the directories by now, and ``announce`` keeps a
-    database and notes what its backup is going to be called; both are called before a swap.
+    ``recheck`` raises RefusedError when somebody else uses the directories by now; it is called before a
+    swap, and so are the methods of ``record``.
     ``cluster`` says which ledgers there are, ``digesters`` how the entries of those are checked.
     """
 
@@ -52,7 +85,7 @@ class RebuildOptions:
     digesters: Mapping[int, Digester] = field(default_factory=dict, repr=False)
     phase: Phase = silent_phase
     recheck: Callable[[], None] = nothing
-    announce: Callable[[str, str], None] = keeping_nothing
+    record: RebuildRecord = field(default_factory=NoRecord, repr=False)
 
     @property
     def rows_max(self) -> int:

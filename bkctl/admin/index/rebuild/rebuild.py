@@ -68,7 +68,7 @@ def rebuild_index(
         options = replace(options, recheck=recheck)
         way_back = None if options.dry_run else _way_back(placement)
         if way_back is not None:
-            options = replace(options, announce=way_back.announce)
+            options = replace(options, record=way_back)
         results = REBUILDS[placement.kind](placement, options, jobs, hire)
         if way_back is not None:
             way_back.finish(dropped=options.drop_old)
@@ -78,16 +78,14 @@ def rebuild_index(
     return results
 
 
-def _way_back(placement: Placement) -> WayBack | None:
-    """Return the record of a rebuild of databases; ``.idx`` files have none."""
-    if not placement.kind.has_databases:
-        return None
-    databases = [
+def _way_back(placement: Placement) -> WayBack:
+    """Return the record of a rebuild."""
+    indexes = [
         f"{directory.index_dir}/{name}"
         for directory in placement.directories
         for name in placement.kind.indexes
     ]
-    return WayBack(PosixFileSystem(), SystemClock(), _places(placement), databases)
+    return WayBack(PosixFileSystem(), SystemClock(), _places(placement), indexes)
 
 
 def _refuse_quarantine(placement: Placement) -> None:

@@ -1,22 +1,25 @@
-"""The record of a rebuild of databases, by which ``repair undo`` goes back.
+"""The record of a rebuild, by which ``repair undo`` goes back.
 
-It is there before the first old database leaves its place, so that a rebuild that failed behind that can be
-undone as well. A rerun goes on with it, unless something else has worked in the directories meanwhile: then
-what the first run had changed is no longer what stands there.
+It is there before the first old database, or the first old ``.idx`` file, leaves its place, so that a rebuild
+that failed behind that can be undone as well. A rerun goes on with it, unless something else has worked in
+the directories meanwhile: then what the first run had changed is no longer what stands there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from posixpath import abspath, relpath
+from posixpath import abspath, dirname, relpath
 
+from bkctl.admin.index.rebuild.options import IndexFolder
 from bkctl.admin.index.rebuild.state import DROPPING
 from bkctl.admin.repairs.repair_journal import (
+    Intent,
     Repair,
     begin_repair,
     changes_database,
     find_repairs,
     has_made_folder,
+    replaces_index_folder,
     state_before,
 )
 from bkctl.admin.repairs.repair_undo import forget, why_not
@@ -29,18 +32,19 @@ MADE_BY = "index rebuild"
 
 
 class WayBack:
-    """The record of one rebuild, in directories that are locked; ``databases`` are all that it may rebuild.
+    """The record of one rebuild, in directories that are locked; ``indexes`` are all that it may rebuild.
 
+    Of ``.idx`` files it is the path ``idx`` in each index directory, to which their work directories belong.
     Made in front of all that the rebuild does. Methods raise RefusedError, StorageError.
     """
 
     def __init__(
-        self, fs: WritableFileSystem, clock: Clock, directories: Sequence[str], databases: Sequence[str]
+        self, fs: WritableFileSystem, clock: Clock, directories: Sequence[str], indexes: Sequence[str]
     ) -> None:
         self._fs = fs
         self._clock = clock
         self._places = tuple(dict.fromkeys(map(abspath, directories)))
-        self._databases = databases
+        self._indexes = indexes
         self._repair = self._begun()
         self._before = _before(fs, self._places)
 
@@ -55,15 +59,29 @@ class WayBack:
             return Repair(self._fs, found[-1])
         return None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the record of a run that was cut off still holds."""
+        return self._repair is not None
+
     def announce(self, live: str, backup: str) -> None:
         """Keep a database, durably, that is going to get the name ``backup``."""
         intents = [changes_database(path) for path in (backup + DROPPING, backup, live)]
-        name = relpath(abspath(live), self._places[0])
+        self._note(intents, relpath(abspath(live), self._places[0]))
+
+    def announce_folders(self, folders: Sequence[IndexFolder]) -> None:
+        """Note, durably, where the old files of index folders are, which are going to be replaced."""
+        backups = sorted({dirname(folder.kept) for folder in folders})
+        intents = [has_made_folder(f"{backup}{end}") for backup in backups for end in ("", DROPPING)]
+        intents += [replaces_index_folder(*folder) for folder in folders]
+        self._note(intents, "idx")
+
+    def _note(self, intents: Sequence[Intent], name: str) -> None:
         if self._repair is not None:
             names = self._repair.found.record.detail.split(", ")
             self._repair.extend(intents, ", ".join(dict.fromkeys([*names, name])))
             return
-        works = [f"{path}{REBUILD_SUFFIX}" for path in self._databases]
+        works = [f"{path}{REBUILD_SUFFIX}" for path in self._indexes]
         own = [has_made_folder(f"{work}{end}") for work in works for end in ("", DROPPING)]
         self._repair = begin_repair(
             self._fs, self._clock, self._places, MADE_BY, name, [*own, *intents], self._before
