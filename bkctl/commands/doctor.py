@@ -439,7 +439,7 @@ def _finder(options: _Options) -> Iterator[FindMetadata | None]:
 
     That a store does not answer now is what the check ``metadata`` reports.
     """
-    from bkctl.commands.frame.cluster_options import metadata_finder, open_cluster
+    from bkctl.commands.frame.cluster_options import StoredMetadata, open_cluster
 
     if not options.names & {"journals", "entry_logs", "index"} or not options.has_store:
         yield None
@@ -452,7 +452,7 @@ def _finder(options: _Options) -> Iterator[FindMetadata | None]:
             raise
         except BkctlError:
             is_known = False
-        yield metadata_finder(store) if is_known else None
+        yield StoredMetadata(store) if is_known else None
 
 
 def _cluster(subject: Subject, identity: ConfiguredBookie | None, options: _Options) -> ClusterFacts | None:

@@ -6,8 +6,8 @@ that was given. A ledger counts as settled when ``SETTLED_CHECKS`` of its entrie
 at the end of the survey, when at least half of those tried do. A checksum that fits by chance has a
 probability of 2^-32, so one type never settles on another's entries.
 
-An entry may carry a damaged ledger id. When its own ledger is not known from anywhere else, its checksum is
-tried with the ledger ids that are known: a fit proves which ledger it belongs to.
+An entry may carry a damaged ledger id. When the ledger is not known from anywhere else, or the digest fails,
+the checksum is tried with the ledger ids that are known: a fit proves which ledger the entry belongs to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
@@ -30,6 +30,8 @@ STRANGER_ENTRIES_MAX = 3
 STRANGER_TRIALS_MAX = 1 << 18
 
 _LEDGER = struct.Struct(">q")
+#: The highest bit of an id is its sign.
+_ID_BITS = 63
 
 
 @dataclass(slots=True)
@@ -228,13 +230,16 @@ class DigestBook:
             return BatchCheck(digesters, frozenset(), {}, checked=False)
         failing = set(self._failing(batch, digesters))
         others = self._others(batch, failing)
+        failing -= others.keys()
+        doubtful = set(failing)
+        if strange:
+            doubtful.update(index for index, ledger in enumerate(batch.ledgers) if ledger in strange)
         strangers: dict[int, int] = {}
-        for index, ledger in enumerate(batch.ledgers) if strange and siblings else ():
-            if ledger in strange:
-                owner = self._owner(batch.body(index), siblings)
-                if owner is not None:
-                    strangers[index] = owner
-        return BatchCheck(digesters, frozenset(failing - others.keys()), strangers, others)
+        for index in sorted(doubtful) if siblings else ():
+            owner = self._owner(batch.body(index), siblings)
+            if owner is not None:
+                strangers[index] = owner
+        return BatchCheck(digesters, frozenset(failing), strangers, others)
 
     def _others(self, batch: EntryBatch, failing: set[int]) -> dict[int, Digester]:
         """Failing entries that check under another type, where the type was only learned from entries."""
@@ -266,8 +271,8 @@ class DigestBook:
         return failing
 
     def _owner(self, body: bytes, siblings: Collection[int]) -> int | None:
-        """Return the ledger under whose id the entry checks, if it is one of ``siblings``."""
-        for ledger in islice(siblings, SIBLING_LEDGERS_MAX):
+        """Return the ledger under whose id the entry checks, if it is a ledger that is known."""
+        for ledger in islice(self._others_than(body, siblings), SIBLING_LEDGERS_MAX):
             if self._trials_left <= 0:
                 break
             self._trials_left -= 1
@@ -277,3 +282,14 @@ class DigestBook:
             if digester.checks(_LEDGER.pack(ledger) + body[8:]):
                 return ledger
         return None
+
+    def _others_than(self, body: bytes, siblings: Collection[int]) -> Iterator[int]:
+        """Yield the known ledgers that an entry may belong to, those first whose ids differ in one bit."""
+        (own,) = _LEDGER.unpack_from(body)
+        near = [own ^ (1 << bit) for bit in range(_ID_BITS)]
+        tried = {own}
+        known = (ledger for ledger in near if ledger in siblings or self.digester(ledger) is not None)
+        for ledger in chain(known, siblings, self._settled):
+            if ledger not in tried:
+                tried.add(ledger)
+                yield ledger

@@ -15,6 +15,8 @@ killed leaves.
 In place, each damaged journal is replaced by its copy, in one step, when that is durable and was read back;
 the damaged file is kept with the record of the repair. Other journals stay as they are.
 
+A record with the ledger id of another ledger, whose own one its digest proves, has the right id in the copy.
+
 A master key of which some bytes were changed, which nothing in a journal proves, refuses a start, or becomes
 its ledger's. Where the password in the metadata proves the right one the copy has that.
 
@@ -27,8 +29,7 @@ with a new journal.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from posixpath import dirname, join, normpath
@@ -36,6 +37,8 @@ from posixpath import dirname, join, normpath
 from bkctl.admin.index.check.journaled_keys import WrongKey, journaled_keys, wrong_keys
 from bkctl.admin.index.check.master_keys import MetadataOf
 from bkctl.admin.index.stopped_index import IndexDatabases, StoppedIndex
+from bkctl.admin.journals.journal_copy import SalvagedJournal, copy_journal, pieces
+from bkctl.admin.journals.journal_losses import JournalLosses, owner_of, record_offset
 from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows, row_changes
 from bkctl.admin.journals.mark_fit import misfit
 from bkctl.admin.journals.skipped_records import (
@@ -43,87 +46,49 @@ from bkctl.admin.journals.skipped_records import (
     JournalRecords,
     LedgerRecords,
     missing_between,
-    note_item,
 )
 from bkctl.admin.journals.stopped_bookie import JournalPlace, StoppedBookie
+from bkctl.admin.logs.digests import LedgersMetadata
 from bkctl.admin.repairs.repair_journal import (
     begin_repair,
     changes_file,
     makes_directory,
 )
 from bkctl.clock import Clock
-from bkctl.codec.entry import EntryBatch, frame
 from bkctl.codec.journal import (
-    PADDED_FROM,
-    PADDING_MARK,
-    JournalHeader,
-    RecordKind,
     encode_header,
     journal_name,
 )
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, encode_last_mark
-from bkctl.codec.losses import Loss, Losses, Range, merged_ranges
-from bkctl.engine.second_keys import BLOB_AT
-from bkctl.errors import CorruptionError, NotFoundError, RefusedError
-from bkctl.scan.cut_keys import without_cut_keys
+from bkctl.codec.losses import Loss, Losses, merged_ranges
+from bkctl.errors import NotFoundError, RefusedError
 from bkctl.scan.damage import Damage
-from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import COOKIE_NAME, JournalFile, current, read_small
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.journal import JournalScan
-from bkctl.scan.records import Item
-from bkctl.vfs.base import FileSystem, WritableFile, WritableFileSystem
+from bkctl.vfs.base import FileSystem, WritableFileSystem
 from bkctl.vfs.replacing import TEMPORARY_SUFFIX
 
 MADE_BY = "journal salvage"
 _CAUSE = "damage of a journal behind the last mark"
-_PADDING = struct.Struct(">ii")
-#: Java takes memory for all of a padding record at once.
-_PADDING_BYTES_MAX = 1 << 20
-_WRITE_BYTES = 1 << 20
 #: More journals in a row do not get lost between others: an id is wrong, or files of two bookies are mixed.
 _EMPTY_JOURNALS_MAX = 100
 _COPY_SUFFIX = f".salvage{TEMPORARY_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
-class SalvagedJournal:
-    """One journal: its records, and the ranges of which nothing could be kept.
-
-    ``useless`` are the offsets of records whose digests fail: no reader takes them, and their ids may be any,
-    so that they become padding as well. ``keys`` are master keys of which some bytes were changed: the copy
-    has the right ones.
-    """
-
-    journal: JournalFile
-    records: int
-    damage: tuple[Damage, ...]
-    useless: frozenset[int] = frozenset()
-    keys: tuple[WrongKey, ...] = ()
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether its copy differs from it: some bytes are not what a power cut leaves, and no record."""
-        broken = any(not damage.readable and not damage.unsynced for damage in self.damage)
-        return broken or bool(self.keys)
-
-    @property
-    def right_keys(self) -> dict[int, bytes]:
-        """The master keys to be written, by the offsets of their records."""
-        return {each.found.offset: each.right for each in self.keys if each.right is not None}
-
-
-@dataclass(frozen=True, slots=True)
 class Salvage:
     """The effect of a salvage; ``rows`` is what the journals say of the ledgers that are put into limbo.
 
-    ``mark`` is where the copy is replayed from. ``wrong_marks`` are the files that say otherwise, which a
+    ``mark`` is where the copy is replayed from. Unless it ``is_certain`` more than what is named may be lost.
+    ``wrong_marks`` are the files that say otherwise, which a
     salvage in place changes. ``empty`` are the ids of journals that are gone between others.
     """
 
     place: JournalPlace
     mark: LastMark
+    is_certain: bool
     wrong_marks: tuple[str, ...]
     empty: tuple[int, ...]
     journals: tuple[SalvagedJournal, ...]
@@ -138,11 +103,12 @@ def plan_salvage(
     place: JournalPlace,
     book: DigestBook,
     databases: IndexDatabases,
-    metadata_of: MetadataOf | None = None,
+    metadata_of: LedgersMetadata | None = None,
 ) -> Salvage:
     """Return what a salvage keeps and what is lost; nothing is written.
 
-    ``metadata_of`` tells the metadata of ledgers, whose passwords prove their master keys.
+    ``metadata_of`` has the metadata of ledgers, whose passwords prove their master keys; where it is not
+    certain what is lost, the ledgers that they place on the bookie are among those of the journal.
     Raises RefusedError where a copy at the same offsets is not possible, or where ledgers that lost something
     cannot be put into limbo; StorageError.
     """
@@ -153,7 +119,7 @@ def plan_salvage(
         wrong_marks = [join(directory, place.mark_name) for directory in bookie.mark_dirs]
         missing = [*missing, unfit]
         mark = LastMark(place.directory.journals[0].journal_id, 0) if place.directory.journals else ZERO_MARK
-    journals, ranges, is_certain = [], dict[int, list[Range]](), True
+    journals, lost = [], JournalLosses()
     behind = JournalRecords(missing=missing)
     keys = _wrong_keys(fs, place, mark, metadata_of)
     for verdict, journal in zip(
@@ -162,24 +128,29 @@ def plan_salvage(
         useless = frozenset(
             damage.offset for damage in verdict.damage if damage.reason == "digest" and not damage.unsynced
         )
-        salvaged = SalvagedJournal(journal, 0, verdict.damage, useless, keys.get(journal.path, ()))
-        records = sum(1 for _, data in _pieces(fs, salvaged, mark, behind) if data)
+        owners = {
+            record_offset(damage): owner
+            for damage in verdict.damage
+            if (owner := owner_of(damage)) is not None
+        }
+        salvaged = SalvagedJournal(journal, 0, verdict.damage, useless, keys.get(journal.path, ()), owners)
+        records = sum(1 for _, data in pieces(fs, salvaged, mark, behind) if data)
         journals.append(replace(salvaged, records=records))
         if verdict.damages > len(verdict.damage):
-            is_certain = False
+            lost.is_certain = False
         for damage in verdict.damage:
-            if not _is_behind(mark, journal, damage) or damage.readable:
-                continue
-            # Bytes of a tail that a power cut explains may have been damaged all the same, without a trace.
-            is_certain = is_certain and damage.reason == "digest"
-            for gap in damage.missing:
-                if gap.first_entry is not None and gap.last_entry is not None:
-                    ranges.setdefault(gap.ledger, []).append((gap.first_entry, gap.last_entry))
-    is_certain = is_certain and not behind.missing
+            if _is_behind(mark, journal, damage) and not damage.readable:
+                lost.add(damage)
+    lost.compare(behind.ledgers)
+    strange = _strange(behind, book, metadata_of, lambda: _rows(fs, bookie, databases))
+    ranges, is_certain = lost.ranges, lost.is_certain and not behind.missing and not strange
     rows = {ledger: LedgerRecords() for ledger in ranges}
     if not is_certain:
-        rows |= behind.ledgers
+        rows |= {ledger: found for ledger, found in behind.ledgers.items() if ledger not in strange}
     if rows or not is_certain:
+        named = () if metadata_of is None or is_certain else metadata_of.naming(bookie.bookie)
+        # A ledger that began in the damaged bytes has no row, and no other record: only the metadata know it.
+        rows |= {ledger: LedgerRecords() for ledger in named if ledger not in rows and place.has(ledger)}
         _add_known(fs, bookie, place, rows, databases, is_certain=is_certain)
     losses = tuple(
         Loss(ledger, merged_ranges(ranges.get(ledger, ())), not is_certain, _CAUSE) for ledger in sorted(rows)
@@ -187,6 +158,7 @@ def plan_salvage(
     return Salvage(
         place,
         mark,
+        is_certain,
         tuple(wrong_marks),
         tuple(_gone_between(place, mark)),
         tuple(journals),
@@ -194,6 +166,37 @@ def plan_salvage(
         rows,
         Losses(bookie.bookie, MADE_BY, losses),
     )
+
+
+def _strange(
+    behind: JournalRecords,
+    book: DigestBook,
+    metadata_of: LedgersMetadata | None,
+    rows: Callable[[], Iterable[int]],
+) -> set[int]:
+    """Return the ledgers that may be none: some entry's damaged id names them, and nothing else.
+
+    Few entries are said to be theirs, which no digest proves, and neither the metadata nor a row nor a master
+    key speaks of them. Most such ledgers were deleted; that cannot be told from damage here.
+    """
+    found = {
+        ledger
+        for ledger, records in behind.ledgers.items()
+        if records.key is None and book.is_strange(ledger)
+    }
+    if found and metadata_of is not None:
+        found -= metadata_of(found).keys()
+    return found.difference(rows()) if found else found
+
+
+def _rows(fs: FileSystem, bookie: StoppedBookie, databases: IndexDatabases) -> Iterator[int]:
+    """Yield the ledgers that have a row."""
+    for space in bookie.spaces:
+        store = StoppedIndex(fs, space, databases).ledgers()
+        try:
+            yield from known_ledgers(store, lambda _: True)
+        finally:
+            store.close()
 
 
 def _wrong_keys(
@@ -296,7 +299,7 @@ def salvage_in_place(
         if salvaged.is_damaged:
             path = salvaged.journal.path
             copy = path + _COPY_SUFFIX
-            _copy(fs, salvaged, salvage.mark, copy)
+            copy_journal(fs, salvaged, salvage.mark, copy)
             fs.rename(copy, path)
             fs.sync_directory(dirname(path))
     for path in empty:
@@ -329,7 +332,7 @@ def copy_journals(fs: WritableFileSystem, salvage: Salvage, home: str) -> str:
         raise RefusedError(f"{home}: is there already; name a new directory")
     fs.make_directories(directory)
     for salvaged in salvage.journals:
-        _copy(fs, salvaged, salvage.mark, join(directory, journal_name(salvaged.journal.journal_id)))
+        copy_journal(fs, salvaged, salvage.mark, join(directory, journal_name(salvaged.journal.journal_id)))
     for path in _empty_paths(salvage, directory):
         _make_empty(fs, salvage, path)
     fs.sync_directory(directory)
@@ -361,129 +364,3 @@ def _add_known(
             limbo_operations(store, rows, ())
         finally:
             store.close()
-
-
-def _pieces(
-    fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, behind: JournalRecords | None = None
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the framed records with their offsets, and where padding ends, with nothing.
-
-    ``behind`` is given what stands behind the mark. No padding goes across the mark: a replay that begins
-    within it would take it for the end of the file. Raises RefusedError where padding has no room.
-    """
-    journal, useless, keys = salvaged.journal, salvaged.useless, salvaged.right_keys
-    marked = mark.offset if mark.journal_id == journal.journal_id else 0
-    with JournalScan(fs, journal.path) as scan:
-        version = scan.head.version
-        position = JournalHeader(version).first_record
-        for found_item in without_cut_keys(scan):
-            item = _with_right_key(found_item, keys)
-            if behind is not None and journal.journal_id >= mark.journal_id:
-                note_item(_without(item, useless), marked, END.offset, behind)
-            if isinstance(item, EntryBatch):
-                found = [(item.offset(index), frame(item.body(index))) for index in range(len(item))]
-            elif isinstance(item, MarkedRecord) and item.kind is RecordKind.PADDING:
-                found = [(item.end, b"")]
-            elif isinstance(item, MarkedRecord):
-                found = [(item.offset, frame(item.body))]
-            else:
-                continue
-            for offset, data in found:
-                if offset in useless:
-                    continue
-                if position < marked < offset:
-                    _check_gap(journal, version, position, marked)
-                    yield marked, b""
-                    position = marked
-                _check_gap(journal, version, position, offset)
-                yield offset, data
-                position = offset + len(data)
-
-
-def _with_right_key(item: Item, keys: Mapping[int, bytes]) -> Item:
-    if keys and isinstance(item, MarkedRecord) and item.offset in keys:
-        return replace(item, body=item.body[:BLOB_AT] + keys[item.offset])
-    return item
-
-
-def _without(item: Item, useless: Collection[int]) -> Item:
-    if not useless or not isinstance(item, EntryBatch):
-        return item
-    return item.select([index for index in range(len(item)) if item.offset(index) not in useless])
-
-
-def _check_gap(journal: JournalFile, version: int, position: int, offset: int) -> None:
-    gap = offset - position
-    if gap == 0:
-        return
-    if gap < _PADDING.size:
-        raise RefusedError(
-            f"{journal.path}: {gap} bytes between records at offset {position}: no padding fits, so that the "
-            "records behind cannot keep their place"
-        )
-    if version < PADDED_FROM:
-        raise RefusedError(f"{journal.path}: damage in a journal of version {version}, which has no padding")
-
-
-def _copy(fs: WritableFileSystem, salvaged: SalvagedJournal, mark: LastMark, path: str) -> None:
-    """Write the copy of a journal, durably, and read it back; its name is not durable yet."""
-    file = fs.create(path)
-    try:
-        _write(fs, salvaged, mark, file)
-        file.sync()
-    finally:
-        file.close()
-    _read_back(fs, path, salvaged)
-
-
-def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: WritableFile) -> None:
-    with JournalScan(fs, salvaged.journal.path) as scan:
-        head = scan.head
-        if head.short:
-            file.write_at(0, scan.file.read_at(0, scan.file.size_bytes))
-            return
-        size_bytes = scan.file.size_bytes
-    buffer, base = bytearray(encode_header(head.version)), 0
-    for offset, data in _pieces(fs, salvaged, mark):
-        for piece in (*_padding(base + len(buffer), offset), data):
-            buffer += piece
-            if len(buffer) >= _WRITE_BYTES:
-                file.write_at(base, buffer)
-                base, buffer = base + len(buffer), bytearray()
-    file.write_at(base, buffer)
-    if base + len(buffer) < size_bytes:
-        # Preallocated zeros: a last mark may stand at the end of the file.
-        file.write_at(size_bytes - 1, b"\0")
-
-
-def _padding(start: int, stop: int) -> Iterator[bytes]:
-    """Yield padding records from one offset up to another, which is 0 or at least 8 bytes behind it."""
-    while start < stop:
-        size = min(stop - start, _PADDING_BYTES_MAX)
-        if 0 < stop - start - size < _PADDING.size:
-            size -= _PADDING.size
-        yield _PADDING.pack(PADDING_MARK, size - _PADDING.size) + bytes(size - _PADDING.size)
-        start += size
-
-
-def _read_back(fs: FileSystem, path: str, salvaged: SalvagedJournal) -> None:
-    """Raise CorruptionError unless the copy holds every record and no damage."""
-    records = 0
-    with JournalScan(fs, path) as scan:
-        for item in (*scan.head.damage, *scan):
-            if isinstance(item, Damage):
-                raise CorruptionError(
-                    "copy of a journal",
-                    offset=item.offset,
-                    expected="no damage",
-                    found=item.reason,
-                    path=path,
-                )
-            if isinstance(item, EntryBatch):
-                records += len(item)
-            elif isinstance(item, MarkedRecord) and item.kind is not RecordKind.PADDING:
-                records += 1
-    if records != salvaged.records:
-        raise CorruptionError(
-            "copy of a journal", expected=f"{salvaged.records} records", found=f"{records}", path=path
-        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain
+from typing import Protocol, runtime_checkable
 
 from bkctl.codec.digest import Digester
 from bkctl.codec.ledger_metadata import LedgerMetadata
@@ -41,10 +43,45 @@ def digest_book(
     return DigestBook(known, forced=forced, password=password, enabled=mode != "off")
 
 
+@runtime_checkable
+class EveryMetadata(Protocol):
+    """Metadata that can be listed."""
+
+    def every(self) -> Iterator[tuple[int, LedgerMetadata]]:
+        """Yield every ledger whose metadata decode. Raises what the store raises."""
+        ...
+
+
+class LedgersMetadata:
+    """The metadata of ledgers, from a dump and, where the dump lacks them, from ``find``."""
+
+    def __init__(self, dumped: Mapping[int, LedgerMetadata], find: FindMetadata | None) -> None:
+        self._dumped = dumped
+        self._find = find
+
+    def __call__(self, ledgers: Collection[int]) -> dict[int, LedgerMetadata]:
+        """Return the metadata of those of some ledgers that have any. Raises what ``find`` raises."""
+        found = {ledger: self._dumped[ledger] for ledger in ledgers if ledger in self._dumped}
+        if self._find is not None:
+            for ledger in sorted(set(ledgers) - found.keys()):
+                metadata = self._find(ledger)
+                if metadata is not None:
+                    found[ledger] = metadata
+        return found
+
+    def naming(self, bookie: str | None) -> Iterator[int]:
+        """Yield the ledgers whose metadata name a bookie, all where it is not known. Raises as ``find``."""
+        source: object = self._find
+        every = source.every() if isinstance(source, EveryMetadata) else iter(())
+        for ledger, metadata in chain(self._dumped.items(), every):
+            if bookie is None or any(bookie in segment.bookies for segment in metadata.segments):
+                yield ledger
+
+
 def metadata_finder(
     filesystem: FileSystem, *, metadata_file: str | None, find: FindMetadata | None
-) -> Callable[[Collection[int]], dict[int, LedgerMetadata]] | None:
-    """Return what tells the metadata of ledgers, from a dump and from ``find``; None without either.
+) -> LedgersMetadata | None:
+    """Return the metadata of ledgers, from a dump and from ``find``; None without either.
 
     Raises what reading the dump raises.
     """
@@ -53,17 +90,7 @@ def metadata_finder(
     from bkctl.scan.metadata_dump import load_metadata_dump
 
     dumped = {} if metadata_file is None else load_metadata_dump(filesystem, metadata_file).ledgers
-
-    def told(ledgers: Collection[int]) -> dict[int, LedgerMetadata]:
-        found = {ledger: dumped[ledger] for ledger in ledgers if ledger in dumped}
-        if find is not None:
-            for ledger in sorted(set(ledgers) - found.keys()):
-                metadata = find(ledger)
-                if metadata is not None:
-                    found[ledger] = metadata
-        return found
-
-    return told
+    return LedgersMetadata(dumped, find)
 
 
 def digesters_of(ledgers: Mapping[int, LedgerMetadata], password: bytes | None = None) -> dict[int, Digester]:

@@ -126,25 +126,41 @@ def finder_at(uri: str | None) -> Iterator[FindMetadata | None]:
         yield None
         return
     with open_cluster(ClusterOptions(metadata_uri=uri)) as store:
-        yield metadata_finder(store)
+        yield StoredMetadata(store)
 
 
-def metadata_finder(store: MetadataStore) -> FindMetadata:
-    """Return what looks for a ledger's metadata in a store; it raises what reading from the store raises.
+class StoredMetadata:
+    """The metadata of ledgers in a store; every method raises what reading from the store raises.
 
-    A ledger whose metadata does not decode is named on stderr and counts as not known.
+    A ledger whose metadata do not decode is named on stderr and counts as not known.
     """
-    from bkctl.metadata.api import find_ledger
 
-    def find(ledger: int) -> LedgerMetadata | None:
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    def __call__(self, ledger: int) -> LedgerMetadata | None:
+        """Return the metadata of a ledger, None without any."""
+        from bkctl.metadata.api import find_ledger
+
         try:
-            stored = find_ledger(store.ledgers, ledger)
+            stored = find_ledger(self._store.ledgers, ledger)
         except CorruptionError as error:
-            typer.echo(f"bkctl: ledger {ledger}: {error}", err=True)
+            _report_damaged(ledger, error)
             return None
         return None if stored is None else stored.metadata
 
-    return find
+    def every(self) -> Iterator[tuple[int, LedgerMetadata]]:
+        """Yield every ledger with its metadata."""
+        ledgers = self._store.ledgers
+        for ledger, stored in ledgers.read_ledgers(ledgers.ledgers()):
+            if isinstance(stored, CorruptionError):
+                _report_damaged(ledger, stored)
+            elif stored is not None:
+                yield ledger, stored.metadata
+
+
+def _report_damaged(ledger: int, error: CorruptionError) -> None:
+    typer.echo(f"bkctl: ledger {ledger}: {error}", err=True)
 
 
 def client_settings(options: ConfigurationOptions, tls: TlsOptions) -> ClientSettings:

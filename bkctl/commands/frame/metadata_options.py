@@ -79,6 +79,11 @@ class LedgerMetadataOptions:
         typer.Option("--metadata-uri", metavar="URI", hidden=True, help="A store; --metadata takes it, too."),
     ] = None
 
+    @property
+    def is_given(self) -> bool:
+        """Whether a dump or a store is named."""
+        return any(each is not None for each in (self.metadata, self.ledger_metadata, self.metadata_uri))
+
     @contextmanager
     def opened(self) -> Iterator[tuple[str | None, FindMetadata | None]]:
         """Open what is named: the path of a dump, and what finds metadata in the store.

@@ -27,6 +27,7 @@ from bkctl.vfs import PosixFileSystem
 if TYPE_CHECKING:
     from bkctl.admin.journals.salvage import Salvage
     from bkctl.admin.journals.stopped_bookie import StoppedBookie
+    from bkctl.scan.damage import Damage
 
 SCHEMA: Schema = (
     Key(
@@ -81,8 +82,9 @@ def salvage_command(
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. If it is not certain which entries stood there, all ledgers of the journal are
-    put into limbo. In .idx files only bookies of bkctl know limbo; the command says so. Of several
-    journal directories --journal chooses one, by any of its journals.
+    put into limbo, and so are those that --metadata places on the bookie. A record whose ledger id is damaged
+    is copied with the right one where its digest proves it. In .idx files only bookies of bkctl know limbo;
+    the command says so. Of several journal directories --journal chooses one, by any of its journals.
 
     'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there.
 
@@ -115,6 +117,12 @@ def salvage_command(
     else:
         salvage, kept = _salvage(filesystem, paths, plan, out, losses, yes=yes)
     write_rows(_rows(salvage, kept, in_place=in_place), SCHEMA, output)
+    if not salvage.is_certain and not metadata.is_given:
+        typer.echo(
+            "bkctl: a ledger that began in the damaged bytes is not known here, and not put into limbo; with "
+            "--metadata FILE|URI it is",
+            err=True,
+        )
     raise typer.Exit(int(bool(salvage.losses.losses)))
 
 
@@ -174,6 +182,15 @@ def _question(salvage: Salvage, out: str | None) -> str:
     return f"replace {damaged} journals by copies without the damage, and {limbo}"
 
 
+def _copied(damage: Damage) -> str:
+    """Return what is said of damage whose record the copy has all the same."""
+    from bkctl.admin.journals.journal_losses import owner_of
+
+    if owner_of(damage) is not None:
+        return f"; the entry is ledger {owner_of(damage)}'s, as its digest proves, and is copied as that"
+    return "; the record in it is copied" if damage.readable else ""
+
+
 def _rows(salvage: Salvage, kept: list[str], *, in_place: bool) -> Iterator[dict[str, Any]]:
     nothing = dict.fromkeys(key.key for key in SCHEMA)
     for each in salvage.journals:
@@ -184,7 +201,7 @@ def _rows(salvage: Salvage, kept: list[str], *, in_place: bool) -> Iterator[dict
                 "path": damage.path,
                 "offset": damage.offset,
                 "bytes": damage.size_bytes,
-                "detail": f"{damage.reason}{'; the record in it is copied' if damage.readable else ''}",
+                "detail": f"{damage.reason}{_copied(damage)}",
             }
         for wrong in each.keys:
             yield nothing | {

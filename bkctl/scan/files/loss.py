@@ -70,7 +70,11 @@ class LossTracker:
         self._entries += len(batch)
         checkable = check.checkable
         if len(checkable) < len(set(batch.ledgers)):
-            self._unchecked.update(ledger for ledger in batch.ledgers if ledger not in checkable)
+            self._unchecked.update(
+                ledger
+                for index, ledger in enumerate(batch.ledgers)
+                if ledger not in checkable and index not in check.strangers
+            )
         for index in sorted(check.failing - check.strangers.keys()):
             if check.excused.get(index) is Verdict.TORN_TAIL:
                 self.tail(Verdict.TORN_TAIL)

@@ -1,0 +1,199 @@
+"""Copy one damaged journal: every record that the scan finds, each at the very offset where it stood.
+
+What lies between becomes padding, which every bookie steps over. A record with a damaged master key, or with
+the id of another ledger than its digest proves, gets the right one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from bkctl.admin.index.check.journaled_keys import WrongKey
+from bkctl.admin.journals.skipped_records import END, JournalRecords, note_item
+from bkctl.codec.entry import EntryBatch, frame
+from bkctl.codec.journal import PADDED_FROM, PADDING_MARK, JournalHeader, RecordKind, encode_header
+from bkctl.codec.last_mark import LastMark
+from bkctl.engine.second_keys import BLOB_AT
+from bkctl.errors import CorruptionError, RefusedError
+from bkctl.scan.cut_keys import without_cut_keys
+from bkctl.scan.damage import Damage
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.directory import JournalFile
+from bkctl.scan.journal import JournalScan
+from bkctl.scan.records import Item
+from bkctl.vfs.base import FileSystem, WritableFile, WritableFileSystem
+
+_PADDING = struct.Struct(">ii")
+_LEDGER = struct.Struct(">q")
+#: Java takes memory for all of a padding record at once.
+_PADDING_BYTES_MAX = 1 << 20
+_WRITE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SalvagedJournal:
+    """One journal: its records, and the ranges of which nothing could be kept.
+
+    ``useless`` are the offsets of records whose digests fail: no reader takes them, and their ids may be any,
+    so that they become padding as well. ``keys`` are master keys of which some bytes were changed, ``owners``
+    the ledgers of records that name another one, by their offsets: the copy has the right ones.
+    """
+
+    journal: JournalFile
+    records: int
+    damage: tuple[Damage, ...]
+    useless: frozenset[int] = frozenset()
+    keys: tuple[WrongKey, ...] = ()
+    owners: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether its copy differs from it: some bytes are not what a power cut leaves, and no record."""
+        broken = any(not damage.readable and not damage.unsynced for damage in self.damage)
+        return broken or bool(self.keys)
+
+    @property
+    def right_keys(self) -> dict[int, bytes]:
+        """The master keys to be written, by the offsets of their records."""
+        return {each.found.offset: each.right for each in self.keys if each.right is not None}
+
+
+def pieces(
+    fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, behind: JournalRecords | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the framed records with their offsets, and where padding ends, with nothing.
+
+    ``behind`` is given what stands behind the mark. No padding goes across the mark: a replay that begins
+    within it would take it for the end of the file. Raises RefusedError where padding has no room.
+    """
+    journal, useless, owners = salvaged.journal, salvaged.useless, salvaged.owners
+    keys = salvaged.right_keys
+    marked = mark.offset if mark.journal_id == journal.journal_id else 0
+    with JournalScan(fs, journal.path) as scan:
+        version = scan.head.version
+        position = JournalHeader(version).first_record
+        for found_item in without_cut_keys(scan):
+            item = _with_right_key(found_item, keys)
+            if behind is not None and journal.journal_id >= mark.journal_id:
+                note_item(_without(item, useless, owners), marked, END.offset, behind)
+            if isinstance(item, EntryBatch):
+                found = [
+                    (item.offset(index), frame(_with_owner(item.body(index), owners.get(item.offset(index)))))
+                    for index in range(len(item))
+                ]
+            elif isinstance(item, MarkedRecord) and item.kind is RecordKind.PADDING:
+                found = [(item.end, b"")]
+            elif isinstance(item, MarkedRecord):
+                found = [(item.offset, frame(item.body))]
+            else:
+                continue
+            for offset, data in found:
+                if offset in useless:
+                    continue
+                if position < marked < offset:
+                    _check_gap(journal, version, position, marked)
+                    yield marked, b""
+                    position = marked
+                _check_gap(journal, version, position, offset)
+                yield offset, data
+                position = offset + len(data)
+
+
+def _with_right_key(item: Item, keys: Mapping[int, bytes]) -> Item:
+    if keys and isinstance(item, MarkedRecord) and item.offset in keys:
+        return replace(item, body=item.body[:BLOB_AT] + keys[item.offset])
+    return item
+
+
+def _with_owner(body: bytes, owner: int | None) -> bytes:
+    """Return an entry with the id of the ledger that it belongs to."""
+    return body if owner is None else _LEDGER.pack(owner) + body[_LEDGER.size :]
+
+
+def _without(item: Item, *left_out: Collection[int]) -> Item:
+    """Return the entries of a batch that stand at none of some offsets."""
+    if not any(left_out) or not isinstance(item, EntryBatch):
+        return item
+    kept = [
+        index for index in range(len(item)) if not any(item.offset(index) in offsets for offsets in left_out)
+    ]
+    return item.select(kept)
+
+
+def _check_gap(journal: JournalFile, version: int, position: int, offset: int) -> None:
+    gap = offset - position
+    if gap == 0:
+        return
+    if gap < _PADDING.size:
+        raise RefusedError(
+            f"{journal.path}: {gap} bytes between records at offset {position}: no padding fits, so that the "
+            "records behind cannot keep their place"
+        )
+    if version < PADDED_FROM:
+        raise RefusedError(f"{journal.path}: damage in a journal of version {version}, which has no padding")
+
+
+def copy_journal(fs: WritableFileSystem, salvaged: SalvagedJournal, mark: LastMark, path: str) -> None:
+    """Write the copy of a journal, durably, and read it back; its name is not durable yet."""
+    file = fs.create(path)
+    try:
+        _write(fs, salvaged, mark, file)
+        file.sync()
+    finally:
+        file.close()
+    _read_back(fs, path, salvaged)
+
+
+def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: WritableFile) -> None:
+    with JournalScan(fs, salvaged.journal.path) as scan:
+        head = scan.head
+        if head.short:
+            file.write_at(0, scan.file.read_at(0, scan.file.size_bytes))
+            return
+        size_bytes = scan.file.size_bytes
+    buffer, base = bytearray(encode_header(head.version)), 0
+    for offset, data in pieces(fs, salvaged, mark):
+        for piece in (*_padding(base + len(buffer), offset), data):
+            buffer += piece
+            if len(buffer) >= _WRITE_BYTES:
+                file.write_at(base, buffer)
+                base, buffer = base + len(buffer), bytearray()
+    file.write_at(base, buffer)
+    if base + len(buffer) < size_bytes:
+        # Preallocated zeros: a last mark may stand at the end of the file.
+        file.write_at(size_bytes - 1, b"\0")
+
+
+def _padding(start: int, stop: int) -> Iterator[bytes]:
+    """Yield padding records from one offset up to another, which is 0 or at least 8 bytes behind it."""
+    while start < stop:
+        size = min(stop - start, _PADDING_BYTES_MAX)
+        if 0 < stop - start - size < _PADDING.size:
+            size -= _PADDING.size
+        yield _PADDING.pack(PADDING_MARK, size - _PADDING.size) + bytes(size - _PADDING.size)
+        start += size
+
+
+def _read_back(fs: FileSystem, path: str, salvaged: SalvagedJournal) -> None:
+    """Raise CorruptionError unless the copy holds every record and no damage."""
+    records = 0
+    with JournalScan(fs, path) as scan:
+        for item in (*scan.head.damage, *scan):
+            if isinstance(item, Damage):
+                raise CorruptionError(
+                    "copy of a journal",
+                    offset=item.offset,
+                    expected="no damage",
+                    found=item.reason,
+                    path=path,
+                )
+            if isinstance(item, EntryBatch):
+                records += len(item)
+            elif isinstance(item, MarkedRecord) and item.kind is not RecordKind.PADDING:
+                records += 1
+    if records != salvaged.records:
+        raise CorruptionError(
+            "copy of a journal", expected=f"{salvaged.records} records", found=f"{records}", path=path
+        )
