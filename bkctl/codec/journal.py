@@ -46,6 +46,8 @@ HEADER_BYTES = 512
 SHORT_HEADER_BYTES = 8
 PADDING_MARK = -256
 RECORD_BYTES_MIN = 16
+#: Offset of the content of a master-key or explicit-LAC record in its body: behind the ids and a length.
+BLOB_AT = 20
 
 _HEADER = struct.Struct(">4si")
 _I32 = struct.Struct(">i")
@@ -160,7 +162,7 @@ class JournalRecord:
     @property
     def blob(self) -> bytes:
         """The content of a master-key record (the key) or of an explicit-LAC record (the LAC's bytes)."""
-        return self.body[20:]
+        return self.body[BLOB_AT:]
 
 
 def decode_record(data: bytes, version: int, position: int = 0, *, size_max: int) -> JournalRecord:
@@ -223,12 +225,12 @@ def _check_special(kind: RecordKind, body: bytes, position: int) -> None:
             "journal fence record", offset=position, expected="length 16", found=f"length {len(body)}"
         )
     if kind in (RecordKind.MASTER_KEY, RecordKind.EXPLICIT_LAC):
-        inner = _I32.unpack_from(body, 16)[0] if len(body) >= 20 else -1
-        if inner != len(body) - 20:
+        inner = _I32.unpack_from(body, 16)[0] if len(body) >= BLOB_AT else -1
+        if inner != len(body) - BLOB_AT:
             raise CorruptionError(
                 f"journal {kind.value.replace('_', '-')} record",
                 offset=position,
-                expected=f"{len(body) - 20} bytes inside",
+                expected=f"{len(body) - BLOB_AT} bytes inside",
                 found=f"{inner} bytes",
             )
 

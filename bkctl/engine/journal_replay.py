@@ -25,14 +25,15 @@ from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
-from bkctl.engine.second_keys import BLOB_AT, LedgerLives, ReplayedFile, alike
-from bkctl.engine.torn_records import TornEntries, lacks_sector, looks_torn, proves_itself
+from bkctl.engine.second_keys import LedgerLives, ReplayedFile, alike
+from bkctl.engine.torn_records import TornEntries, proves_itself
 from bkctl.engine.write_stage import ENTRY_BYTES_MIN
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan, unsynced_from
+from bkctl.scan.lost_sectors import looks_torn, record_lacks_a_sector
 from bkctl.vfs import FileSystem
 
 _log = logging.getLogger(__name__)
@@ -249,7 +250,7 @@ class _FileReplay:
 
     def _lacks_sector(self, record: MarkedRecord) -> bool:
         """Return whether a special record, whose lengths have been checked, is perhaps half written."""
-        return self._may_be_unsynced(record.offset) and lacks_sector(record.offset, record.body)
+        return self._may_be_unsynced(record.offset) and record_lacks_a_sector(record.offset, record.body)
 
     def _row(self, ledger: int) -> LedgerData | None:
         """Return the ledger's row; behind a loss, which may have taken its key record, one is made."""
@@ -292,14 +293,14 @@ class _FileReplay:
         if row is None:
             self._report.skipped_records += 1
             return
-        blob = record.body[BLOB_AT:]
+        blob = record.blob
         if self._lacks_sector(record) and _is_behind(blob, row.explicit_lac):
             self._report.torn_records += 1
             return
         self._ledgers.set_row(record.ledger, replace(row, explicit_lac=blob))
 
     def _master_key(self, record: MarkedRecord) -> None:
-        key = record.body[BLOB_AT:]
+        key = record.blob
         row = self._ledgers.row(record.ledger)
         if self._lacks_sector(record):
             # Cut within the key: the next client's key will do.

@@ -22,15 +22,13 @@ from typing import NamedTuple
 
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
-from bkctl.engine.torn_records import lacks_sector
+from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
+from bkctl.scan.lost_sectors import record_lacks_a_sector
 from bkctl.vfs import FileSystem
-
-#: Offset of a special record's blob in its body.
-BLOB_AT = 20
 
 
 class ReplayedFile(NamedTuple):
@@ -74,20 +72,21 @@ class LedgerLives:
             for item in without_cut_keys(scan):
                 if isinstance(item, Damage):
                     self._note_damage(item)
-                elif isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY:
-                    self._note_key(file, item)
+                elif isinstance(item, MarkedRecord) and (key := key_that_counts(scan, item)) is not None:
+                    known = self._lives.get(item.ledger)
+                    if known is None or known.key != key:
+                        self._lives[item.ledger] = Life(key, LastMark(file.journal, item.offset))
 
     def _note_damage(self, damage: Damage) -> None:
         self.damaged = self.damaged or not (damage.unsynced or damage.readable)
 
-    def _note_key(self, file: ReplayedFile, record: MarkedRecord) -> None:
-        unsynced = file.hole_from is not None and record.offset >= file.hole_from
-        key = record.body[BLOB_AT:]
-        if not any(key) or (unsynced and lacks_sector(record.offset, record.body)):
-            return
-        known = self._lives.get(record.ledger)
-        if known is None or known.key != key:
-            self._lives[record.ledger] = Life(key, LastMark(file.journal, record.offset))
+
+def key_that_counts(scan: JournalScan, record: MarkedRecord) -> bytes | None:
+    """Return the master key of a key record, None where it is blank or a power cut took a sector of it."""
+    if record.kind is not RecordKind.MASTER_KEY or is_blank(record.blob):
+        return None
+    may_be_torn = scan.unsynced_from is not None and record.offset >= scan.unsynced_from
+    return None if may_be_torn and record_lacks_a_sector(record.offset, record.body) else record.blob
 
 
 def alike(one: bytes, other: bytes) -> bool:

@@ -4,10 +4,10 @@ The tail of the newest journal was perhaps never synced: of a record that lies i
 on disk and others not, and those read as zeros, because journals are never recycled. Length, ledger and
 entry id then prove nothing: the id of a fence record cut behind six of its bytes is that of entry 0.
 
-What may be said of a record of that tail that lacks a sector? A record is acknowledged after an fdatasync
+These rules are for a record of that tail that lacks a sector. A record is acknowledged after an fdatasync
 that began when all of it was written. So every acknowledged record is on disk as its client sent it, and its
-digest checks; a record that is torn was never acknowledged, nor was anything behind it in the file. Where in
-the tail the last fdatasync ended is not known, because zeros are also what clients write. So:
+digest checks; a record that is torn was never acknowledged, nor was anything behind it in the file. The place
+in the tail where the last fdatasync ended is not known, because clients write zeros, too. So:
 
 * A record whose CRC-32C or CRC-32 checks is whole. These digests need no key, and one that checks by chance
   has a probability of 2^-32. It is replayed as any other.
@@ -31,12 +31,10 @@ from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.errors import BookieError
-from bkctl.scan.lost_sectors import SECTOR_BYTES
 from bkctl.types import DigestType
 
 _log = logging.getLogger(__name__)
 
-_LENGTH_BYTES = 4
 #: Digests that a bookie can check.
 _KEYLESS = (Digester(DigestType.CRC32C), Digester(DigestType.CRC32))
 #: Entries of a ledger that are tried to learn its digest.
@@ -44,26 +42,6 @@ _TRIED_ENTRIES = 16
 #: Records held back until the end of their file; beyond this they are judged by what is known so far.
 _HELD_RECORDS_MAX = 1000
 _HELD_BYTES_MAX = 16 << 20
-
-
-def looks_torn(offset: int, body: bytes) -> bool:
-    """Return whether a record lacks a sector, or its length word is cut by the end of one.
-
-    ``offset`` is where the length word stands in the file. A record within one sector never looks torn.
-    """
-    # Cut within the length word: its first bytes may be those that are missing.
-    return offset % SECTOR_BYTES > SECTOR_BYTES - _LENGTH_BYTES or lacks_sector(offset, body)
-
-
-def lacks_sector(offset: int, body: bytes) -> bool:
-    """Return whether a record, whose length must be right, has only zeros in its share of some sector."""
-    size = len(body)
-    start = SECTOR_BYTES - offset % SECTOR_BYTES - _LENGTH_BYTES
-    for at in range(max(start, 0), size, SECTOR_BYTES):
-        # This is cheap for a sector that is not zeros: its first byte is nearly always enough.
-        if not body[at] and not body[at : at + SECTOR_BYTES].strip(b"\0"):
-            return True
-    return False
 
 
 def proves_itself(body: bytes) -> bool:

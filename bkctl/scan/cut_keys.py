@@ -14,14 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from bkctl.codec.journal import RecordKind
+from bkctl.codec.journal import BLOB_AT, RecordKind
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.dialect import MarkedRecord
 
 ItemT = TypeVar("ItemT")
-
-#: Offset of the key in the body: behind ledger, entry id and length.
-_KEY_AT = 20
 
 
 def without_cut_keys(items: Iterable[ItemT]) -> Iterator[ItemT]:
@@ -46,7 +43,7 @@ def _ends_with_zeros(item: object) -> bool:
     return (
         isinstance(item, MarkedRecord)
         and item.kind is RecordKind.MASTER_KEY
-        and item.body.endswith(b"\0", _KEY_AT)
+        and item.body.endswith(b"\0", BLOB_AT)
     )
 
 
@@ -60,4 +57,4 @@ def _cuts(following: object, key: object) -> bool:
 
 def _blank(record: ItemT) -> ItemT:
     assert isinstance(record, MarkedRecord)
-    return replace(record, body=record.body[:_KEY_AT] + bytes(len(record.body) - _KEY_AT))
+    return replace(record, body=record.body[:BLOB_AT] + bytes(len(record.body) - BLOB_AT))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from bkctl.codec.journal import RecordKind
+from bkctl.codec.journal import BLOB_AT, RecordKind
 from bkctl.scan.damage import Damage
 from bkctl.scan.steady_file import SteadyFile
 
@@ -25,6 +25,11 @@ class MarkedRecord:
     def end(self) -> int:
         """Return the offset at which the next record starts."""
         return self.offset + self.framed_bytes
+
+    @property
+    def blob(self) -> bytes:
+        """Return the content of a master-key record (the key) or of an explicit-LAC record (its bytes)."""
+        return self.body[BLOB_AT:]
 
     @property
     def is_filler(self) -> bool:

@@ -18,7 +18,7 @@ from bkctl.errors import CorruptionError
 from bkctl.scan.checked import CheckedBatch, CheckedItem
 from bkctl.scan.damage import Damage, Tail, Verdict
 from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.lost_sectors import lacks_a_sector
+from bkctl.scan.lost_sectors import range_lacks_a_sector
 from bkctl.scan.proof import Evidence
 from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.steady_file import SteadyFile
@@ -234,7 +234,7 @@ class JournalScan:
         """Whether a power cut explains what is wrong in a range: it was never synced and lacks a sector."""
         if self.unsynced_from is None or start < self.unsynced_from:
             return False
-        return lacks_a_sector(self.file, start, end)
+        return range_lacks_a_sector(self.file, start, end)
 
     def batches(self) -> Iterator[EntryBatch]:
         """Yield the entries alone."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bkctl.scan.steady_file import ZEROS, SteadyFile
 
-#: What a disk writes as a whole or not at all.
+#: A disk writes so many bytes as a whole or not at all.
 SECTOR_BYTES = 512
 _LENGTH_BYTES = 4
 _ID_BYTES = 8
@@ -19,8 +19,10 @@ _SECTOR = bytes(SECTOR_BYTES)
 _READ_SECTORS = len(ZEROS) // SECTOR_BYTES
 
 
-def lacks_a_sector(file: SteadyFile, start: int, end: int) -> bool:
-    """Whether a sector of ``[start, end)`` was perhaps never written; a record or a hole begins at ``start``.
+def range_lacks_a_sector(file: SteadyFile, start: int, end: int) -> bool:
+    """Return whether a sector of ``[start, end)`` was perhaps never written, by the file.
+
+    A hole, or a record whose length nothing proves, begins at ``start``.
 
     Of the sector in which the range begins its share must be zeros, but for the length word, behind which a
     write may have ended; zeros of a part of the ledger id are no sign, it begins with zeros. Every other
@@ -36,8 +38,29 @@ def lacks_a_sector(file: SteadyFile, start: int, end: int) -> bool:
         sectors = min(-(-(end - at) // SECTOR_BYTES), _READ_SECTORS)
         data = file.read_at(at, sectors * SECTOR_BYTES)
         for first in range(0, len(data), SECTOR_BYTES):
-            # Cheap for what is not zeros: the first byte nearly always tells.
+            # This is cheap for a sector that is not zeros: its first byte is nearly always enough.
             if not data[first] and _SECTOR.startswith(data[first : first + SECTOR_BYTES]):
                 return not file.refused(start, end)
         at += sectors * SECTOR_BYTES
+    return False
+
+
+def looks_torn(offset: int, body: bytes) -> bool:
+    """Return whether a record lacks a sector, or its length word is cut by the end of one.
+
+    ``offset`` is where the length word stands in the file. A record within one sector never looks torn.
+    """
+    # Cut within the length word: its first bytes may be those that are missing.
+    return offset % SECTOR_BYTES > SECTOR_BYTES - _LENGTH_BYTES or record_lacks_a_sector(offset, body)
+
+
+def record_lacks_a_sector(offset: int, body: bytes) -> bool:
+    """Return whether a record, whose length must be right, has only zeros in its share of some sector.
+
+    The sector with its length was written, and what stands behind it in its last sector is not known here.
+    """
+    for at in range(-(offset + _LENGTH_BYTES) % SECTOR_BYTES, len(body), SECTOR_BYTES):
+        # This is cheap for a sector that is not zeros, as above.
+        if not body[at] and not body[at : at + SECTOR_BYTES].strip(b"\0"):
+            return True
     return False

@@ -28,16 +28,14 @@ class Unreplayed:
 def read_unreplayed(filesystem: FileSystem, space: IndexSpace) -> Unreplayed:
     """Read the journals of a space's bookie. Raises StorageError."""
     found = Unreplayed(journals_found=bool(space.journal_dirs))
-    for scan, start in scans_behind_mark(filesystem, space.journal_dirs, space.mark_dirs):
+    for scan in scans_behind_mark(filesystem, space.journal_dirs, space.mark_dirs):
         for item in scan:
             if isinstance(item, Damage):
-                if item.end > start:
-                    found.damage.append(item)
+                found.damage.append(item)
             elif isinstance(item, EntryBatch):
-                past = [n for n, at in enumerate(item.starts) if item.base + at >= start]
-                found.records += len(past)
-                found.ledgers.update(item.ledgers[n] for n in past)
-            elif isinstance(item, MarkedRecord) and item.offset >= start and item.ledger >= 0:
+                found.records += len(item)
+                found.ledgers.update(item.ledgers)
+            elif isinstance(item, MarkedRecord) and item.ledger >= 0:
                 found.records += 1
                 found.ledgers.add(item.ledger)
     return found

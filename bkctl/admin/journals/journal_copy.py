@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from bkctl.admin.index.check.journaled_keys import WrongKey
 from bkctl.admin.journals.skipped_records import END, JournalRecords, note_item
 from bkctl.codec.entry import EntryBatch, frame
-from bkctl.codec.journal import PADDED_FROM, PADDING_MARK, JournalHeader, RecordKind, encode_header
+from bkctl.codec.journal import BLOB_AT, PADDED_FROM, PADDING_MARK, JournalHeader, RecordKind, encode_header
 from bkctl.codec.last_mark import LastMark
-from bkctl.engine.second_keys import BLOB_AT
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage

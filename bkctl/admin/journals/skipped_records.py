@@ -18,8 +18,6 @@ from bkctl.scan.journal import JournalScan, unsynced_from
 from bkctl.scan.records import Item
 from bkctl.vfs import FileSystem
 
-#: Offset of a special record's blob, behind its ids and its length.
-_BLOB_AT = 20
 #: Behind every journal.
 END = LastMark(2**63 - 1, 2**63 - 1)
 
@@ -118,11 +116,11 @@ def _special(record: MarkedRecord, found: JournalRecords) -> None:
     found.records += 1
     ledger = found.ledgers.setdefault(record.ledger, LedgerRecords())
     if record.kind is RecordKind.MASTER_KEY:
-        ledger.key = record.body[_BLOB_AT:]
+        ledger.key = record.blob
     elif record.kind is RecordKind.FENCE:
         ledger.fenced = True
     elif record.kind is RecordKind.EXPLICIT_LAC:
-        ledger.explicit_lac = record.body[_BLOB_AT:]
+        ledger.explicit_lac = record.blob
 
 
 def boundaries(fs: FileSystem, path: str) -> Iterator[int]:

@@ -223,13 +223,13 @@ class _Scan:
         if self._payload != Payload.NONE:
             row["payload"] = None
         if kind is RecordKind.MASTER_KEY and self._show_secrets:
-            row["master_key"] = record.body[20:].hex()
+            row["master_key"] = record.blob.hex()
         return row
 
 
 def _lac(record: MarkedRecord) -> int | None:
     try:
-        return decode_explicit_lac(record.body[20:]).lac
+        return decode_explicit_lac(record.blob).lac
     except CorruptionError:
         return None
 

@@ -165,7 +165,7 @@ def _explicit_lac(record: MarkedRecord) -> int | None:
     if record.kind is not RecordKind.EXPLICIT_LAC:
         return None
     try:
-        return decode_explicit_lac(record.body[20:]).lac
+        return decode_explicit_lac(record.blob).lac
     except CorruptionError:
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -94,25 +93,39 @@ def journal_directories(filesystem: FileSystem, journals: Iterable[JournalFile])
     return [inspect_directory(filesystem, path) for path in paths]
 
 
+def scans_from(
+    filesystem: FileSystem, directory: BookieDirectory, mark: LastMark
+) -> Iterator[tuple[JournalFile, JournalScan]]:
+    """Yield the journals of a directory that a replay from a mark reads, each with an open scan from there.
+
+    A journal that a running bookie has trimmed since it was listed is left out. Raises StorageError.
+    """
+    newest = max((journal.journal_id for journal in directory.journals), default=0)
+    for journal in directory.journals:
+        if journal.journal_id < mark.journal_id:
+            continue
+        start = mark.offset if journal.journal_id == mark.journal_id else 0
+        hole_from = unsynced_from(journal.journal_id, newest, mark)
+        try:
+            scan = JournalScan(filesystem, journal.path, unsynced_from=hole_from, start=start)
+        except NotFoundError:
+            continue
+        with scan:
+            yield journal, scan
+
+
 def scans_behind_mark(
     filesystem: FileSystem, directories: Iterable[BookieDirectory], ledger_dirs: Collection[str]
-) -> Iterator[tuple[JournalScan, int]]:
-    """Each journal that may hold records behind the last mark, opened, and the offset from which they are.
+) -> Iterator[JournalScan]:
+    """Yield an open scan of each journal that may hold records behind the last mark, which begins there.
 
-    ``ledger_dirs`` are the bookie's, as far as they are known: their marks count wherever they are. One that
-    a running bookie has trimmed since it was listed is left out. Raises StorageError.
+    ``ledger_dirs`` are the bookie's, as far as they are known: their marks count wherever they are. Raises
+    StorageError.
     """
     for directory in directories:
         mark = last_mark_of(filesystem, directory, ledger_dirs) or ZERO_MARK
-        for journal in directory.journals:
-            if journal.journal_id < mark.journal_id:
-                continue
-            try:
-                scan = JournalScan(filesystem, journal.path)
-            except NotFoundError:
-                continue
-            with scan:
-                yield scan, mark.offset if journal.journal_id == mark.journal_id else 0
+        for _, scan in scans_from(filesystem, directory, mark):
+            yield scan
 
 
 def replayed_records(
@@ -123,14 +136,11 @@ def replayed_records(
     ``ledger_dirs`` are as in :func:`scans_behind_mark`. As in Java, damage ends the replay of its journal.
     Raises StorageError.
     """
-    for scan, start in scans_behind_mark(filesystem, directories, ledger_dirs):
+    for scan in scans_behind_mark(filesystem, directories, ledger_dirs):
         for item in scan:
             if isinstance(item, Damage):
-                if item.end > start:
-                    break
-            elif isinstance(item, EntryBatch):
-                yield item.split(bisect_left(item.starts, start - item.base))[1]
-            elif isinstance(item, MarkedRecord) and item.offset >= start:
+                break
+            if isinstance(item, EntryBatch | MarkedRecord):
                 yield item
 
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryHeader, encode, frame
-from bkctl.engine.torn_records import looks_torn
 from bkctl.errors import LedgerFencedError, NoEntryError, RefusedError, UnauthorizedError
-from bkctl.scan.lost_sectors import SECTOR_BYTES
+from bkctl.scan.lost_sectors import SECTOR_BYTES, looks_torn
 from bkctl.types import DigestType
 from tests.support.engine_rig import KEY, OTHER_KEY, EngineRig, entry_body, lac_packet
 

@@ -10,16 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bkctl.admin.index.check.master_keys import MetadataOf, is_damaged_key, key_of_metadata
-from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
 from bkctl.engine.ledger_descriptor import is_blank
-from bkctl.engine.second_keys import BLOB_AT, alike
-from bkctl.engine.torn_records import lacks_sector
-from bkctl.errors import NotFoundError
+from bkctl.engine.second_keys import alike, key_that_counts
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import BookieDirectory
-from bkctl.scan.journal import JournalScan, unsynced_from
+from bkctl.scan.files.journals import scans_from
 from bkctl.vfs import FileSystem
 
 
@@ -36,7 +33,7 @@ class JournaledKey:
 
 @dataclass(frozen=True, slots=True)
 class WrongKey:
-    """A journaled key that is not that of its ledger, and the ``right`` one, None where nobody can tell."""
+    """A journaled key that is not that of its ledger, and the ``right`` one, None where it is not known."""
 
     found: JournaledKey
     right: bytes | None
@@ -47,24 +44,10 @@ def journaled_keys(fs: FileSystem, directory: BookieDirectory, mark: LastMark) -
 
     Those that a hole or a power cut has taken a part of are left out, as a replay does.
     """
-    newest = max((journal.journal_id for journal in directory.journals), default=0)
-    for journal in directory.journals:
-        if journal.journal_id < mark.journal_id:
-            continue
-        start = mark.offset if journal.journal_id == mark.journal_id else 0
-        hole_from = unsynced_from(journal.journal_id, newest, mark)
-        try:
-            scan = JournalScan(fs, journal.path, start=start)
-        except NotFoundError:
-            continue  # a running bookie trimmed it since it was listed
-        with scan:
-            for item in without_cut_keys(scan):
-                if not isinstance(item, MarkedRecord) or item.kind is not RecordKind.MASTER_KEY:
-                    continue
-                key = item.body[BLOB_AT:]
-                may_be_torn = hole_from is not None and item.offset >= hole_from
-                if not is_blank(key) and not (may_be_torn and lacks_sector(item.offset, item.body)):
-                    yield JournaledKey(item.ledger, journal.path, journal.journal_id, item.offset, key)
+    for journal, scan in scans_from(fs, directory, mark):
+        for item in without_cut_keys(scan):
+            if isinstance(item, MarkedRecord) and (key := key_that_counts(scan, item)) is not None:
+                yield JournaledKey(item.ledger, journal.path, journal.journal_id, item.offset, key)
 
 
 def wrong_keys(
@@ -72,8 +55,8 @@ def wrong_keys(
 ) -> Iterator[WrongKey]:
     """Yield the keys of which some bytes were changed, and those that nearly match a row without a proof.
 
-    ``rows`` has the keys of ledgers with a row. What is wrong of a row alone, which the metadata prove as
-    well, is not among them. Raises BkctlError as the metadata do.
+    ``rows`` has the keys of ledgers with a row. Rows alone that are wrong, which the metadata prove as
+    well, are not among them. Raises BkctlError as the metadata do.
     """
     held = list(keys)
     present = dict(rows)

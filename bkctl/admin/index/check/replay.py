@@ -7,7 +7,6 @@ fails brings nothing back: bkctl's bookies leave it out, and Java's take it as i
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,24 +52,21 @@ class Replay:
         at ``KEPT``: they must be of ledgers that the index does not know. Where a key precedes them our
         bookies make a row, and nothing is added.
         """
-        for scan, start in scans_behind_mark(filesystem, space.journal_dirs, space.mark_dirs):
-            self._read(scan, start, sorter, book, choose)
+        for scan in scans_behind_mark(filesystem, space.journal_dirs, space.mark_dirs):
+            self._read(scan, sorter, book, choose)
 
-    def _read(
-        self, scan: JournalScan, start: int, sorter: RowSorter, book: DigestBook, choose: Choose | None
-    ) -> None:
+    def _read(self, scan: JournalScan, sorter: RowSorter, book: DigestBook, choose: Choose | None) -> None:
         damaged = False
         for item in scan:
             if isinstance(item, Damage):
-                damaged = damaged or item.end > start
-                if damaged and choose is None:
+                damaged = True
+                if choose is None:
                     return
             elif isinstance(item, MarkedRecord):
-                if item.kind is RecordKind.MASTER_KEY and item.offset >= start:
+                if item.kind is RecordKind.MASTER_KEY:
                     (self.late_keys if damaged else self.master_keys).add(item.ledger)
             elif isinstance(item, EntryBatch):
-                _, part = item.split(bisect_left(item.starts, start - item.base))
-                sound = self._sound(part, book, count=not damaged)
+                sound = self._sound(item, book, count=not damaged)
                 if not damaged:
                     ledgers, entries = np.array(sound.ledgers, np.int64), np.array(sound.entries, np.int64)
                     sorter.add(Rows(ledgers, entries, np.full(len(ledgers), JOURNALED, np.int64)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind
@@ -22,9 +21,6 @@ from bkctl.scan.files.journals import (
 )
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
-
-_LENGTH_BYTES = 4
-_IDS_BYTES = 16
 
 
 @dataclass(slots=True)
@@ -66,7 +62,7 @@ def _take(facts: JournalFacts, record: MarkedRecord) -> None:
     if record.ledger < 0:
         return
     facts.ledgers.add(record.ledger)
-    content = record.body[_IDS_BYTES + _LENGTH_BYTES :]
+    content = record.blob
     if record.kind is RecordKind.MASTER_KEY:
         facts.master_keys[record.ledger] = content
     elif record.kind is RecordKind.FENCE:
@@ -95,18 +91,13 @@ def stranded_ledgers(
                 front, _ = batch.split(bisect_left(batch.starts, end - batch.base))
                 found.update(front.ledgers)
     keyed: set[int] = set()
-    for scan, start in scans_behind_mark(fs, directories, ledger_dirs):
+    for scan in scans_behind_mark(fs, directories, ledger_dirs):
         for item in scan:
             if isinstance(item, EntryBatch):
-                _, behind = item.split(bisect_left(item.starts, start - item.base))
-                found.update(set(behind.ledgers) - keyed)
-            elif _is_key(item, start):
+                found.update(set(item.ledgers) - keyed)
+            elif isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY:
                 keyed.add(item.ledger)
     return found
-
-
-def _is_key(item: object, start: int) -> TypeGuard[MarkedRecord]:
-    return isinstance(item, MarkedRecord) and item.kind is RecordKind.MASTER_KEY and item.offset >= start
 
 
 def replayed_keys(fs: FileSystem, journals: Sequence[JournalFile], ledger_dirs: Collection[str]) -> set[int]:
