@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bkctl.admin.index.limbo import set_limbo_on_record
+from bkctl.admin.index.limbo import plan_limbo, set_limbo_on_record
 from bkctl.admin.index.repair import plan_repair, repair_on_record
 from bkctl.admin.ledgers.known_ledgers import DumpedCluster, KnownLedgers
 from bkctl.admin.repairs.repair_undo import last_repair, settle_unfinished, undo
@@ -64,7 +64,8 @@ def repair_it(bookie: BookieInMemory) -> None:
 
 def put_into_limbo(bookie: BookieInMemory) -> None:
     settle_unfinished(bookie.files, [CURRENT])
-    set_limbo_on_record(bookie.files, ManualClock(), [CURRENT], [1, 5], bookie.databases, limbo=True)
+    planned = plan_limbo(bookie.files, [CURRENT], [1, 5], limbo=True, databases=bookie.databases)
+    set_limbo_on_record(bookie.files, ManualClock(), [CURRENT], planned, bookie.databases)
 
 
 def without_kept(bookie: BookieInMemory) -> dict[str, bytes]:

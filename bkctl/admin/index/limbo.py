@@ -59,7 +59,7 @@ def plan_limbo(
     limbo: bool,
     databases: IndexDatabases | None = None,
 ) -> list[LimboRow]:
-    """Tell what :func:`set_limbo` would do, from read-only opens.
+    """Return what :func:`set_limbo` is to do, from read-only opens.
 
     There is a row for each directory that knows a ledger.
 
@@ -90,22 +90,19 @@ def set_limbo_on_record(
     fs: WritableFileSystem,
     clock: Clock,
     dirs: Sequence[str],
-    ledgers: Sequence[int],
+    planned: Sequence[LimboRow],
     databases: IndexDatabases,
-    *,
-    limbo: bool,
-) -> list[LimboRow]:
+) -> None:
     """Do what :func:`set_limbo` does, so that ``repair undo`` goes back.
 
-    Raises as that does; ``settle_unfinished`` takes back what was reached.
+    ``dirs`` are those of the plan, and have the record. Raises as :func:`set_limbo`; ``settle_unfinished``
+    takes back what was reached.
     """
-    planned = plan_limbo(fs, dirs, ledgers, limbo=limbo, databases=databases)
     changed = [row for row in planned if row.changed]
-    detail = f"{'set for' if limbo else 'cleared for'} {len(changed)} ledgers"
+    detail = f"{'set for' if all(row.limbo for row in changed) else 'cleared for'} {len(changed)} ledgers"
     record = begin_repair(fs, clock, dirs, MADE_BY, detail, list(_intents(fs, changed)))
-    done = set_limbo(fs, dirs, ledgers, limbo=limbo, databases=databases)
+    set_limbo(fs, planned, databases)
     record.finish()
-    return done
 
 
 def _intents(fs: FileSystem, changed: Sequence[LimboRow]) -> Iterator[Intent]:
@@ -119,42 +116,23 @@ def _intents(fs: FileSystem, changed: Sequence[LimboRow]) -> Iterator[Intent]:
 
 
 def set_limbo(
-    fs: WritableFileSystem,
-    dirs: Sequence[str],
-    ledgers: Sequence[int],
-    *,
-    limbo: bool,
-    databases: IndexDatabases | None = None,
-) -> list[LimboRow]:
-    """Set or clear the flag in directories that a ``DirectoryLock`` holds; what was done.
+    fs: WritableFileSystem, planned: Sequence[LimboRow], databases: IndexDatabases | None = None
+) -> None:
+    """Set or clear the flag as :func:`plan_limbo` has planned it, under one ``DirectoryLock`` with the plan.
 
-    Nothing is written before every ledger was found, and nothing is opened where nothing changes. Raises as
-    :func:`plan_limbo`, and RefusedError when a process holds a database.
+    Nothing is opened where nothing changes. Raises CorruptionError, StorageError, and RefusedError when a
+    process holds a database.
     """
-    planned = plan_limbo(fs, dirs, ledgers, limbo=limbo, databases=databases)
-    done: list[LimboRow] = []
-    for directory in dirs:
-        here = [row for row in planned if row.dir == directory]
-        if not any(row.changed for row in here):
-            done += here
-        elif not is_key_value_store(fs, join(directory, LEDGERS)):
-            done += _change_files(fs, directory, ledgers, limbo)
-        else:
+    changed = [row for row in planned if row.changed]
+    for directory in dict.fromkeys(row.dir for row in changed):
+        here = [row for row in changed if row.dir == directory]
+        ledgers, limbo = [row.ledger for row in here], here[0].limbo
+        if is_key_value_store(fs, join(directory, LEDGERS)):
             with closing((databases or rocks_databases()).write(join(directory, LEDGERS))) as store:
-                rows, operations = _plan(directory, store, ledgers, limbo)
-                store.write(operations, sync=True)
-            done += rows
-    return done
-
-
-def _change_files(
-    fs: WritableFileSystem, directory: str, ledgers: Sequence[int], limbo: bool
-) -> list[LimboRow]:
-    planned = _plan_files(fs, directory, ledgers, limbo)
-    for row, header in planned:
-        if row.changed:
-            _write_header(fs, row, header)
-    return [row for row, _ in planned]
+                store.write(_plan(directory, store, ledgers, limbo)[1], sync=True)
+        else:
+            for row, header in _plan_files(fs, directory, ledgers, limbo):
+                _write_header(fs, row, header)
 
 
 def _plan_files(

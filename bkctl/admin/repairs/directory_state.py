@@ -83,7 +83,10 @@ def index_folder_facts(fs: FileSystem, path: str) -> str:
 
 
 def facts_of(fs: FileSystem, path: str, name: str, size_bytes: int) -> str:
-    """Return what a state says of a file; by its name the length is enough. Raises StorageError."""
+    """Return the facts about a file that a state has: its length, and the digest of a small one.
+
+    A file to which records are only added has none: its length shows every change. Raises StorageError.
+    """
     if size_bytes > _DIGEST_BYTES_MAX or name.endswith(_BY_LENGTH):
         return str(size_bytes)
     content = first_bytes(fs, path, _DIGEST_BYTES_MAX)

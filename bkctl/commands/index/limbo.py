@@ -67,7 +67,5 @@ def limbo_command(
         if changes:
             ask(f"{'clear' if clear else 'set'} the limbo flag of {changes} ledgers", yes=yes)
             lock.recheck()
-            rows = set_limbo_on_record(
-                filesystem, SystemClock(), dirs, ledgers, rocks_databases(), limbo=not clear
-            )
+            set_limbo_on_record(filesystem, SystemClock(), dirs, rows, rocks_databases())
         write_rows(rows, LIMBO_SCHEMA, output)

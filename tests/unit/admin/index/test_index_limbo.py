@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -36,30 +37,36 @@ def rows_in(directory: str) -> dict[bytes, bytes]:
         reader.close()
 
 
+def change(dirs: Sequence[str], ledgers: Sequence[int], *, limbo: bool) -> list[LimboRow]:
+    planned = plan_limbo(FS, dirs, ledgers, limbo=limbo)
+    set_limbo(FS, planned)
+    return planned
+
+
 def test_sets_and_clears(samples: Path) -> None:
     directory = str(samples / "a/l/current")
     before = rows_in(directory)
     key = encode_ledger_key(5)
     assert plan_limbo(FS, [directory], [5], limbo=True) == [LimboRow(directory, 5, True, True)]
     assert rows_in(directory) == before
-    assert set_limbo(FS, [directory], [5, 5], limbo=True) == [LimboRow(directory, 5, True, True)]
+    assert change([directory], [5, 5], limbo=True) == [LimboRow(directory, 5, True, True)]
     assert rows_in(directory) == before | {key: before[key] + b"\x28\x01"}
-    assert set_limbo(FS, [directory], [5], limbo=True) == [LimboRow(directory, 5, True, False)]
-    assert set_limbo(FS, [directory], [5], limbo=False) == [LimboRow(directory, 5, False, True)]
+    assert change([directory], [5], limbo=True) == [LimboRow(directory, 5, True, False)]
+    assert change([directory], [5], limbo=False) == [LimboRow(directory, 5, False, True)]
     assert rows_in(directory) == before | {key: before[key] + b"\x28\x00"}
 
 
 def test_a_ledger_without_the_flag_is_not_changed_by_clearing(samples: Path) -> None:
     directory = str(samples / "a/l/current")
     before = rows_in(directory)
-    assert not set_limbo(FS, [directory], [5], limbo=False)[0].changed
+    assert not change([directory], [5], limbo=False)[0].changed
     assert rows_in(directory) == before
 
 
 def test_the_row_that_would_win_at_javas_next_start_goes(samples: Path) -> None:
     directory = str(samples / "b/l/current")
     before = rows_in(directory)
-    set_limbo(FS, [directory], [5], limbo=True)
+    change([directory], [5], limbo=True)
     after = rows_in(directory)
     key = encode_ledger_key(5)
     assert key + bytes(8) not in after
@@ -70,7 +77,7 @@ def test_the_row_that_would_win_at_javas_next_start_goes(samples: Path) -> None:
 def test_flags_and_other_ledgers_stay(samples: Path) -> None:
     directory = str(samples / "s/l/current")
     before = rows_in(directory)
-    set_limbo(FS, [directory], [5], limbo=False)
+    change([directory], [5], limbo=False)
     after = rows_in(directory)
     changed = {key for key in after if after[key] != before[key]}
     assert changed == {encode_ledger_key(5)}
@@ -79,7 +86,7 @@ def test_flags_and_other_ledgers_stay(samples: Path) -> None:
 
 def test_several_directories(samples: Path) -> None:
     dirs = [str(samples / "m/i1/current"), str(samples / "m/i2/current")]
-    assert set_limbo(FS, dirs, [4, 5], limbo=True) == [
+    assert change(dirs, [4, 5], limbo=True) == [
         LimboRow(dirs[0], 4, True, True),
         LimboRow(dirs[1], 5, True, True),
     ]
@@ -89,7 +96,7 @@ def test_nothing_is_written_when_a_ledger_is_not_there(samples: Path) -> None:
     directory = str(samples / "a/l/current")
     before = rows_in(directory)
     with pytest.raises(NotFoundError, match="ledger 77, 78: no row"):
-        set_limbo(FS, [directory], [78, 5, 77], limbo=True)
+        change([directory], [78, 5, 77], limbo=True)
     assert rows_in(directory) == before
     with pytest.raises(UsageError):
         plan_limbo(FS, [directory], [-1], limbo=True)
@@ -102,14 +109,14 @@ def test_an_index_file_takes_the_flag_and_nothing_else_changes(samples: Path) ->
     assert before is not None
     for limbo in (True, False):
         assert plan_limbo(FS, [directory], [5], limbo=limbo) == [LimboRow(directory, 5, limbo, True)]
-        assert set_limbo(FS, [directory], [5], limbo=limbo) == [LimboRow(directory, 5, limbo, True)]
-        assert set_limbo(FS, [directory], [5], limbo=limbo) == [LimboRow(directory, 5, limbo, False)]
+        assert change([directory], [5], limbo=limbo) == [LimboRow(directory, 5, limbo, True)]
+        assert change([directory], [5], limbo=limbo) == [LimboRow(directory, 5, limbo, False)]
         header = tree.header(5)
         assert header is not None
         assert (header.limbo, header.fenced, header.master_key) == (limbo, before.fenced, before.master_key)
     assert tree.header(5) == before
     with pytest.raises(NotFoundError):
-        set_limbo(FS, [directory], [999], limbo=True)
+        change([directory], [999], limbo=True)
 
 
 def test_a_row_that_does_not_decode(samples: Path) -> None:
