@@ -1,4 +1,4 @@
-"""Protocols of the key-value seam: byte keys in bytewise order, read and written."""
+"""The protocols of the key-value seam, which reads and writes byte keys in bytewise order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = tuple[bytes, bytes]
 
 
 class StoreClosedError(StorageError):
-    """The store was closed, or is being closed: nothing of the call was done."""
+    """The store was closed, or is being closed; the call has done nothing."""
 
 
 class StoreInUseError(StorageError):
@@ -35,7 +35,7 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """The files and options that a store is made of.
+    """The files and options of a store.
 
     ``rows_estimate`` is exact only by chance. ``files_per_level[0]`` are the files of level 0; the tuple ends
     with the deepest level that has one. ``bytes`` is the size of the tables. Tombstones are those in tables:
@@ -52,7 +52,7 @@ class StoreStatistics:
 
     @property
     def files(self) -> int:
-        """Number of tables."""
+        """The number of tables."""
         return sum(self.files_per_level)
 
 
@@ -70,11 +70,11 @@ class KeyValueReader(Protocol):
 
     @property
     def damage(self) -> str | None:
-        """Why rows may be missing although the store could be opened, or None."""
+        """The damage for which rows may be missing although the store could be opened, or None."""
 
     @property
     def never_written(self) -> bool:
-        """Whether the store is empty and was never anything else: it is new, or in the place of a lost one.
+        """Whether the store was empty from its beginning: it is new, or in the place of a lost one.
 
         Rows that were all deleted leave a store that was written to. Raises as the methods do.
         """
@@ -85,8 +85,8 @@ class KeyValueReader(Protocol):
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each key, or None, in the order of the keys.
 
-        One call of the store that lets other threads run during it; give it thousands of keys, not millions,
-        because all values are in memory at once.
+        The method makes one call of the store, during which other threads run. Give it thousands of keys, not
+        millions, because all values are in memory at once.
         """
 
     def batches(
@@ -97,9 +97,9 @@ class KeyValueReader(Protocol):
         prefix: bytes | None = None,
         rows_max: int = BATCH_ROWS,
     ) -> Iterator[list[Row]]:
-        """Rows with ``start <= key < stop`` whose key begins with ``prefix``, in key order.
+        """Yield the rows with ``start <= key < stop`` whose key begins with ``prefix``, in key order.
 
-        Lists of 1 to ``rows_max`` rows; this is the fast way.
+        The rows come in lists of 1 to ``rows_max``; this is the fast way.
         """
 
     def iterate(
@@ -113,22 +113,22 @@ class KeyValueReader(Protocol):
     def below(self, key: bytes, *, start: bytes | None = None) -> Row | None:
         """Return the row with the largest key that is less than ``key``, and with ``start`` at least that.
 
-        With ``start`` the time that it takes does not depend on what is, or was deleted, in front of it.
+        With ``start`` the time of the call does not depend on the rows in front of it, there or deleted.
         """
 
     def count_estimate(self) -> int:
         """Return an estimate of the number of rows, which is exact only by chance."""
 
     def statistics(self) -> StoreStatistics:
-        """Return the files and options that the store is made of."""
+        """Return the files and options of the store."""
 
     def tables(self) -> list[TableFile]:
-        """Return the store's table files; of a store without files none."""
+        """Return the store's table files, none of a store without files."""
 
     def close(self) -> None:
-        """Give everything back, when nobody is inside; a second call does nothing.
+        """Give everything back, when no thread is inside; a second call does nothing.
 
-        Raises StoreInUseError when threads stay inside; nothing was given back then.
+        Raises StoreInUseError when threads stay inside; nothing is given back then.
         """
 
 
@@ -140,7 +140,7 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Remove a key; one that is not there may be removed too."""
+    """Remove a key; a key that is not there may be removed too."""
 
     key: bytes
 
@@ -172,24 +172,24 @@ class Puts:
 
 
 class BatchWrites(Protocol):
-    """The writing of batches alone: what a store is that is no more than that to a caller."""
+    """The writing of batches alone, for callers that need no more of a store."""
 
     def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
-        """Apply all operations, in their order; with ``sync`` durably, and with them all before."""
+        """Apply all operations, in their order; ``sync`` makes them, and all before them, durable."""
 
 
 class NotableStore(BatchWrites, Protocol):
-    """A store that :func:`note_written` can note in that it was written to."""
+    """A store in which :func:`note_written` can leave a trace of a write."""
 
     @property
     def never_written(self) -> bool:
-        """Whether nothing was ever written to it."""
+        """Whether nothing was ever written to the store."""
 
     def flush(self) -> None:
-        """Bring what is only in memory and the write-ahead log into tables."""
+        """Write the rows that are only in memory and in the write-ahead log to tables."""
 
     def compact(self) -> None:
-        """Rewrite the tables: tombstones go."""
+        """Rewrite the tables, without tombstones."""
 
 
 class KeyValueStore(KeyValueReader, Protocol):
@@ -204,38 +204,38 @@ class KeyValueStore(KeyValueReader, Protocol):
     def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
         """Apply all operations, in their order, as one atomic batch.
 
-        With ``sync`` the write-ahead log is fsynced when this returns, what was written before it included.
-        The whole batch is in memory until then: about 100,000 operations at a time are enough. Raises
+        With ``sync`` the write-ahead log is fsynced when this returns, with all earlier batches. The whole
+        batch is in memory until then: about 100,000 operations at a time are enough. Raises
         NoSpaceError when the disk is full, SyncError when a batch with ``sync`` cannot be made durable.
         """
 
     def note_synced(self) -> None:
-        """Note durably that all that was written so far is synced.
+        """Note durably that all rows written so far are synced.
 
-        What follows may be lost to a power cut, hole or not, and comes again from somewhere else; what is
-        damaged in front of it fails the next open. To be called before somewhere else is given up. Nobody
-        writes during that time. Raises as ``write`` with ``sync``.
+        A power cut may take later rows, with or without a hole, and they come again from their source, for
+        example a journal; damage to the rows in front of the note fails the next open. Call it before the
+        source is given up. No other thread writes during the call. Raises as ``write`` with ``sync``.
         """
 
     def flush(self) -> None:
-        """Bring what is only in memory and the write-ahead log into tables, fsynced."""
+        """Write the rows that are only in memory and in the write-ahead log to tables, fsynced."""
 
     def compact(self, start: bytes | None = None, stop: bytes | None = None) -> None:
-        """Rewrite the tables with ``start <= key < stop``: tombstones go, the profile's format applies."""
+        """Rewrite the tables with ``start <= key < stop``, without tombstones, in the profile's format."""
 
     def ingest(self, paths: Sequence[str]) -> None:
         """Move finished table files (:class:`SortedFileWriter`) into the store, all or none, durably.
 
-        A row of the files wins over the store's of the same key, one of a later file over an earlier's. The
-        files are gone from their paths afterwards, and must be on the store's file system to be moved
-        without copying.
+        A row of the files wins over the store's row of the same key, a row of a later file over that of an
+        earlier one. The files are gone from their paths afterwards, and must be on the store's file system to
+        be moved without copying.
         """
 
     def close(self) -> None:
         """Make everything durable and give the store back; a second call does nothing.
 
         Raises StoreInUseError when threads stay inside; the store is as before then. After any other
-        StorageError it is closed all the same.
+        StorageError the store is closed all the same.
         """
 
 
@@ -255,7 +255,7 @@ class SortedFileWriter(Protocol):
     def finish(self) -> int:
         """Finish the table and return the number of its rows.
 
-        The file and its name are durable then; without rows there is no file.
+        The file and its name are durable when this returns; without rows there is no file.
         """
 
     def abort(self) -> None:
@@ -263,7 +263,7 @@ class SortedFileWriter(Protocol):
 
 
 def note_written(store: NotableStore) -> None:
-    """Make a store one that was written to, durably; it has no row and no tombstone from that.
+    """Leave a durable trace of a write in a store, which gets no row and no tombstone from that.
 
     Raises StorageError.
     """
@@ -277,7 +277,7 @@ def note_written(store: NotableStore) -> None:
 def key_range(
     start: bytes | None, stop: bytes | None, prefix: bytes | None
 ) -> tuple[bytes | None, bytes | None]:
-    """``start`` and ``stop`` narrowed to the keys that begin with ``prefix``."""
+    """Return ``start`` and ``stop``, narrowed to the keys that begin with ``prefix``."""
     if not prefix:
         return start, stop
     start = prefix if start is None else max(start, prefix)

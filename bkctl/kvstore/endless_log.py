@@ -1,9 +1,9 @@
-"""Logs of RocksDB whose damage its reader would never get past.
+"""Logs of RocksDB with a damage at which its reader would stay for ever.
 
 The first record of a log says whether the log was recycled. A record with a kind of recycled logs in any
 other log is damage: RocksDB's reader takes it for a bad record, but does not go on behind it, and reads the
 same bytes for ever. That is true of the write-ahead logs and of the MANIFEST, which has the same blocks of
-32 KiB (``kvstore.synced_log``). They are looked at before RocksDB opens the database.
+32 KiB (``kvstore.synced_log``). These files are examined before RocksDB opens the database.
 
 Source: ``log::Reader::ReadRecord`` and ``ReadPhysicalRecord`` of RocksDB.
 """
@@ -20,7 +20,7 @@ from bkctl.kvstore.synced_log import BLOCK_BYTES, HEAD, RECYCLED_KINDS, opened_l
 def refuse_endless_logs(directory: str, shown: str) -> None:
     """Refuse a database with a MANIFEST or a write-ahead log that RocksDB would read for ever.
 
-    ``shown`` is the directory that errors name; of a copy, that of the original.
+    ``shown`` is the directory that errors name; for a copy it is the directory of the original.
 
     Raises CorruptionError naming the file and the offset of the record, StorageError.
     """
@@ -29,7 +29,7 @@ def refuse_endless_logs(directory: str, shown: str) -> None:
             if name.endswith(".log") or name.startswith("MANIFEST-"):
                 _refuse_endless(os.path.join(directory, name), os.path.join(shown, name))
     except FileNotFoundError:
-        return  # a database that another process changes; opening it says what is not there
+        return  # another process changes the database; an open of it reports the missing file
     except OSError as error:
         raise StorageError(f"{error.filename or shown}: {error.strerror}", path=shown) from error
 

@@ -1,12 +1,13 @@
-"""A gate around a database: many may be inside at once, and it is closed only when nobody is.
+"""A gate around a database: many calls may be inside at once, and it is closed only when none is.
 
 The binding cannot be closed under a thread that is inside a call of it, and a call that begins while it is
-being closed finds half of it gone. So every call enters the gate, and who closes waits, for a time, until
-all have left; nobody enters during that time.
+being closed finds half of it gone. So every call enters the gate, and the thread that closes the gate waits,
+for a time, until all calls have left; no call enters during that time.
 
-To enter and to leave takes no lock, because every look-up does. Both change first what the other side looks
-at: who enters is counted and then asks whether the gate is closed, who closes says so and then counts.
-Appending to a list and taking from it are steps that no other thread comes between.
+Entering and leaving take no lock, because every look-up does both. Each side writes first and reads the value
+of the other side then: a call that enters is counted and then reads whether the gate is closed, and a thread
+that closes the gate marks it as closed and then reads the count. No other thread comes between the steps of
+appending to a list, or of taking from it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class Gate:
 
     @property
     def users(self) -> int:
-        """How many are inside."""
+        """The number of calls that are inside."""
         return len(self._inside)
 
     def enter(self) -> bool:
-        """Go in, and :meth:`leave` afterwards; False when the gate is closed."""
+        """Enter the gate, and :meth:`leave` it afterwards; return False when it is closed."""
         self._inside.append(None)
         if self._closed:
             self.leave()
@@ -38,16 +39,16 @@ class Gate:
         return True
 
     def leave(self) -> None:
-        """Go out."""
+        """Leave the gate."""
         self._inside.pop()
         if self._closed:
             with self._changed:
                 self._changed.notify_all()
 
     def close(self, wait_s: float) -> bool:
-        """Let nobody in any more and wait until nobody is inside; True then, and when it was closed already.
+        """Close the gate and wait until no call is inside; return True then, and when it was closed before.
 
-        False after ``wait_s`` seconds with somebody still inside: the gate is open as before.
+        Return False when a call is still inside after ``wait_s`` seconds: the gate is open as before.
         """
         with self._changed:
             if not self._closed:
@@ -56,5 +57,5 @@ class Gate:
             return self._closed
 
     def open(self) -> None:
-        """Let everybody in again."""
+        """Open the gate again."""
         self._closed = False

@@ -1,12 +1,13 @@
-"""Which process holds the fcntl lock of a file, without taking or losing a lock.
+"""The process that holds the fcntl lock of a file, found without taking or losing a lock.
 
 RocksDB keeps two writers apart by a POSIX lock on the file LOCK. Trying the lock by opening the database
 would leave a trace even when it is refused (RocksDB renames the text log LOG of the running bookie first),
-so the kernel is asked. Two ways, because each is blind somewhere:
+so the kernel is asked, in two ways, because each of them misses some locks:
 
 * ``/proc/locks`` shows no lock of a process in another container;
-* ``F_GETLK`` sees those, though not whose they are, but needs the file opened, and closing any descriptor of
-  a file drops all locks that the own process has on it. It is therefore not used on a file of :data:`OWN`.
+* ``F_GETLK`` shows those locks, though not their holders, but needs the file opened, and closing any
+  descriptor of a file drops all locks that the own process has on it. It is therefore not used on a file of
+  :data:`OWN`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class LockHolder:
 def lock_holder(path: str) -> LockHolder | None:
     """Return the process that holds a lock on the file ``path``; None without a holder or a file.
 
-    Raises OSError when it cannot be found out.
+    Raises OSError when the system does not answer.
     """
     try:
         facts = os.lstat(path)
@@ -102,7 +103,7 @@ def _pid_by_getlk(path: str) -> int | None:
 
 
 def process_ids() -> list[int]:
-    """Every process that is seen from here, ascending; none where there is no /proc."""
+    """Return the ids of all processes that are seen from here, ascending; none where there is no /proc."""
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -156,9 +157,9 @@ def process_name(pid: int) -> str:
 
 
 def _python_program(arguments: list[str]) -> str:
-    """Return the module or the script.
+    """Return the module or the script of a Python program.
 
-    Nothing for ``python -c`` and for an interpreter with options before it.
+    Return an empty text for ``python -c``, and for an interpreter with options before the script.
     """
     if arguments[:1] == ["-m"]:
         return arguments[1] if len(arguments) > 1 else ""
@@ -167,7 +168,7 @@ def _python_program(arguments: list[str]) -> str:
 
 
 def _java_program(arguments: list[str]) -> str:
-    """Return the main class, or the jar."""
+    """Return the main class of a Java program, or its jar."""
     skip = False
     for argument in arguments:
         if skip:

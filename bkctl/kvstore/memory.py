@@ -1,4 +1,4 @@
-"""Key-value stores in memory, for tests; the writable one knows what a power cut would leave of it."""
+"""Key-value stores in memory, for tests; the writable one can take a power cut."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MemoryReader:
     """Implements :class:`bkctl.kvstore.base.KeyValueReader` over a copy of ``rows``."""
 
     def __init__(self, rows: Mapping[bytes, bytes], path: str = "memory", damage: str | None = None) -> None:
-        # One attribute, so that a writer replaces both at once.
+        # Rows and keys are one attribute, so that a writer replaces both at once.
         self._view = _sorted_view(dict(rows))
         self._path = path
         self._damage = damage
@@ -152,15 +152,15 @@ class MemoryStore(MemoryReader):
 
     @property
     def unsynced_batches(self) -> int:
-        """How many batches a power cut may take."""
+        """The number of batches that a power cut may take."""
         with self._lock:
             return sum(not batch.durable for batch in self._unsynced)
 
     def crash(self, chance: random.Random | None = None) -> MemoryStore:
-        """Return what a power cut at this moment leaves, as an open store of its own; this one goes on.
+        """Return the store that a power cut at this moment leaves, opened; this store goes on.
 
-        A write-ahead log loses its tail, in whole batches: without ``chance`` all that are not durable, with
-        it a random number of the newest. Ingested files stay.
+        A write-ahead log loses its tail, in whole batches: without ``chance`` all batches that are not
+        durable, with it a random number of the newest. Ingested files stay.
         """
         with self._lock:
             volatile = sum(not batch.durable for batch in self._unsynced)
@@ -208,7 +208,7 @@ class MemoryStore(MemoryReader):
             rows: list[Operation] = [Put(*row) for path in paths for row in self._files.pop(path).items()]
             self._replace(_applied(self._view[0], rows))
             self._written = self._written or bool(rows)
-            # The files are durable at once, the batches before them still are not.
+            # The files are durable at once; the batches before them are not durable yet.
             self._unsynced.append(_Batch(rows, durable=True))
 
     def close(self) -> None:

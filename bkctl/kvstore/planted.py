@@ -15,8 +15,8 @@ from bkctl.errors import RefusedError, StorageError
 def refuse_planted_names(directory: str) -> None:
     """Refuse a database in whose directory something else than files and directories stands.
 
-    Its owner can still put it there while the database is open; against that helps only to run as that
-    owner. Raises RefusedError, OSError.
+    The owner of the directory can still put such a thing there while the database is open; only a process
+    that runs as that owner is safe from it. Raises RefusedError, OSError.
     """
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -28,10 +28,10 @@ def refuse_planted_names(directory: str) -> None:
 
 
 def refuse_planted_link(directory: str) -> None:
-    """Refuse a path on which a link leads to what the one who made the link does not own.
+    """Refuse a path with a link to a file or directory that the maker of the link does not own.
 
-    Root alone has rights to be borrowed like that; its own links are followed, as are those of whoever
-    owns what they lead to. What is not there is for others to say. Raises RefusedError, StorageError.
+    Only the rights of root can be borrowed like that. Links of root are followed, and links whose maker owns
+    their target. A missing file is left to the caller. Raises RefusedError, StorageError.
     """
     if os.geteuid() != 0:
         return
@@ -60,7 +60,7 @@ def _refuse_link(path: str) -> None:
 
 
 def refuse_no_file(path: str) -> None:
-    """Raise StorageError for anything but a regular file. A name that is gone is nobody's. Raises OSError."""
+    """Raise StorageError for anything but a regular file or a missing name. Raises OSError."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:

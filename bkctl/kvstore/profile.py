@@ -1,4 +1,4 @@
-"""How a database's tables are laid out: what a Java bookie chooses for its two databases.
+"""The layout of a database's tables, as a Java bookie chooses it for its two databases.
 
 ========================= ================== ==================
 setting                   ``locations``      ``ledgers``

@@ -1,14 +1,13 @@
 """A store that comes back after its disk was full.
 
-RocksDB that could not append to its write-ahead log refuses every later write, also when there is room again;
-only a new open gets it going. So after a write that found no room the database is closed and opened again
-before the next one. Nothing is lost by that: synced batches are in the log, and the torn one at its end was
-never reported as written.
+After a failed append to its write-ahead log RocksDB refuses every later write, also when there is room again;
+only a new open lets it write. So after a write that found no room the database is closed and opened again
+before the next write. Nothing is lost by that: synced batches are in the log, and the torn batch at its end
+was never reported as written.
 
-Readers go on during that time. The database is closed only when no thread is inside it; a thread that
-comes then waits until it is open again.
-One that cannot be closed, because a thread stays inside, serves them as before, and the
-next write tries once more; so it does when the database could not be opened again.
+Readers go on during that time. The database is closed only when no thread is inside it; a thread that comes
+then waits until it is open again. A database that cannot be closed, because a thread stays inside, serves the
+readers as before, and the next write tries once more, as it does when the database could not be opened again.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from bkctl.kvstore.base import (
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-#: How long a look-up waits for a database that is being opened again.
+#: Seconds that a look-up waits for a database that is being opened again.
 REOPENED_WAIT_S = 60.0
 
 
 class ReopeningStore:
     """Implements :class:`bkctl.kvstore.base.KeyValueStore` over what ``open_store`` opens.
 
-    A look-up, and the first row of an iteration, that meet the moment of reopening wait for it. An iteration
-    under way is of the database that was closed: it ends with StoreClosedError.
+    A look-up, and the first row of an iteration, wait while the database is being opened again. An iteration
+    that had begun is of the database that was closed: it ends with StoreClosedError.
     """
 
     def __init__(self, open_store: Callable[[], KeyValueStore]) -> None:
@@ -143,7 +142,7 @@ class ReopeningStore:
                     renewed = self._inner
                 finally:
                     self._reopening.release()
-                # The same one is open as before because it could not be closed, or closed for good.
+                # The same database is open as before because it could not be closed, or is closed for good.
                 if renewed is store and repeated:
                     raise
                 store, repeated = renewed, renewed is store
@@ -158,7 +157,7 @@ class ReopeningStore:
             raise
 
     def _reopen(self) -> None:
-        """Close and open again. Raises what stands in the way; the next write tries once more then."""
+        """Close and open the database. Raises the error of either; the next write tries once more then."""
         with self._reopening:
             if self._closed or not self._stuck:
                 return
@@ -167,7 +166,7 @@ class ReopeningStore:
             except StoreInUseError:
                 raise
             except BkctlError as error:
-                # Closing wants to sync what is left of the log; every batch that counts is synced already.
+                # Closing syncs the rest of the log; every batch that counts is synced already.
                 _log.info("%s", error)
             self._inner = self._open_store()
             self._stuck = False

@@ -4,13 +4,13 @@ Opening a database normally leaves something in its directory: a lock, a text lo
 ``rocksdict-config.json`` even from a read-only open. It also fails on a read-only mount. So a temporary
 directory, the *farm*, stands in for it: symbolic links to the tables (``*.sst``) and write-ahead logs
 (``*.log``), copies of CURRENT, the MANIFEST it names, and IDENTITY. OPTIONS stays behind, because rocksdict
-would prefer what it says (block cache, ``wal_dir``) over what we ask for. The source's LOCK is never taken.
+would prefer its values (block cache, ``wal_dir``) over ours. The source's LOCK is never taken.
 
 A running bookie may flush, compact and delete while the farm is made:
 
 * A table that the copied MANIFEST names and that is gone fails the open.
 * A write-ahead log that is gone fails nothing: RocksDB takes it for flushed, and the rows would be missing
-  without a word. So the names of the logs before the copy must all still be there after the open.
+  without an error. So the names of the logs before the copy must all still be there after the open.
 
 Either is answered by a new farm, ``ATTEMPTS_MAX`` times. When the directory did not change during that, the
 failure is the database's own and is reported at once. Once open, deleted tables stay readable, because all
@@ -18,7 +18,7 @@ of them are held open unless the limit on open files is too low for that.
 
 One more trap: a write-ahead log is replayed strictly first (only a torn tail is tolerated); a log that is
 damaged before its end is then replayed up to the damage, as Java does. ``damage`` says so, unless it is known
-how much of the log was synced (``kvstore.synced_log``): a hole behind that is what a power cut leaves.
+how much of the log was synced (``kvstore.synced_log``): a power cut leaves holes behind that.
 
 Memory: 128 MiB of block cache, index and filter blocks included, one batch, and the rows that are only in
 write-ahead logs (a bookie's are capped at 512 MiB).
@@ -58,7 +58,7 @@ _SMALL_FILE_BYTES_MAX = 256 << 20
 
 
 class _SourceChangedError(Exception):
-    """The database moved on while it was being opened."""
+    """The database changed while it was being opened."""
 
 
 def open_read_only(directory: str) -> RocksReader:
@@ -88,7 +88,7 @@ class RocksReader(RocksRows):
         super().__init__(path, database)
         self._farm = farm
         self._damage = damage
-        # Runs when the reader is collected and at interpreter exit, too.
+        # The finalizer runs when the reader is collected and at the exit of the interpreter, too.
         self._remove_farm = weakref.finalize(self, _release, database, farm)
 
     @property
@@ -116,7 +116,7 @@ class _SourceState:
     files: frozenset[str]
 
     def has_logs_of(self, other: _SourceState) -> bool:
-        """Whether every write-ahead log of ``other`` is still there."""
+        """Return whether every write-ahead log of ``other`` is still there."""
         return all(name in self.files for name in other.files if name.endswith(".log"))
 
 
@@ -167,7 +167,7 @@ def _state(directory: str, source: str) -> _SourceState:
 
 
 def _build_farm(directory: str, source: str, farm: str, current: bytes) -> _SourceState:
-    """Fill ``farm``; the logs and tables that it links to."""
+    """Fill ``farm``; return the state of the logs and tables that it links to."""
     manifest = current.decode("ascii", "replace").rstrip("\n")
     if not manifest.startswith("MANIFEST-") or "/" in manifest or not current.endswith(b"\n"):
         raise CorruptionError("RocksDB CURRENT", expected="MANIFEST-<number>", found=manifest, path=directory)
@@ -190,7 +190,7 @@ def _build_farm(directory: str, source: str, farm: str, current: bytes) -> _Sour
 def _read(directory: str, path: str) -> bytes:
     """Return a small file of a database, which has to be a file itself, not a link, a FIFO or a device.
 
-    Raises CorruptionError (there is none), StorageError.
+    Raises CorruptionError when there is no such file, StorageError.
     """
     try:
         with open(path, "rb", opener=_open_no_link) as file:
@@ -261,7 +261,7 @@ def _open_replaying(farm: str, mode: rocksdict.DBRecoveryMode, files: int) -> ro
 
 
 def _open_files_max(files: int) -> int:
-    """-1 (hold all open) unless the process may not have that many descriptors."""
+    """Return -1 (hold all open), or a number when the process may not have that many descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return -1

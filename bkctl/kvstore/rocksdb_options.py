@@ -1,4 +1,4 @@
-"""From a :class:`~bkctl.kvstore.profile.StoreProfile` to RocksDB's options."""
+"""The options of RocksDB for a :class:`~bkctl.kvstore.profile.StoreProfile`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _TEXT_LOGS_KEPT = 30
 def block_cache(size_bytes: int) -> rocksdict.Cache:
     """Return a cache of blocks, filters and indexes of tables, of at most ``size_bytes``.
 
-    RocksDB's older kind of cache, which Java's bookie has, is cut into up to 64 shards, and what is larger
-    than a shard is never kept: the filter of a table with a million rows would be read from the disk at
-    every look-up, at a hundred times the cost. Shards of this kind have 32 MiB at least (ADR 0028).
+    RocksDB's older kind of cache, which Java's bookie has, is cut into up to 64 shards, and a block that is
+    larger than a shard is never kept: the filter of a table with a million rows would be read from the disk
+    at every look-up, at a hundred times the cost. Shards of this kind have 32 MiB at least (ADR 0028).
     """
-    # 0: blocks have all sizes.
+    # 0 means that blocks have all sizes.
     return rocksdict.Cache.new_hyper_clock_cache(size_bytes, 0)
 
 
 def family_options(profile: StoreProfile) -> rocksdict.Options:
-    """Options of the column family and its tables; they are those of a table file as well."""
+    """Return the options of the column family and its tables, which are those of a table file as well."""
     table = rocksdict.BlockBasedOptions()
     table.set_format_version(FORMAT_VERSION)
     table.set_checksum_type(rocksdict.ChecksumType.xxhash())
@@ -45,10 +45,10 @@ def family_options(profile: StoreProfile) -> rocksdict.Options:
 
 
 def database_options(profile: StoreProfile, *, create: bool, synced_known: bool) -> rocksdict.Options:
-    """Options of the database as a whole.
+    """Return the options of the database as a whole.
 
     A write-ahead log that is damaged before its end fails the open instead of losing the rows behind the
-    damage; a torn tail is what a crash leaves. With ``synced_known`` what was synced was found whole
+    damage; a crash leaves a torn tail. With ``synced_known`` the synced part of the log was found whole
     (``kvstore.synced_log``), so that a hole behind it is the end of the log.
     """
     modes = rocksdict.DBRecoveryMode

@@ -1,13 +1,14 @@
-"""Reading the rows of an open RocksDB database, whoever opened it.
+"""Reading the rows of an open RocksDB database, opened read-only or to write.
 
 Traps of the binding that are answered here:
 
 * ``items()``, the fast iterator, ends at a block that cannot be read as if there were no more rows. It is
   therefore followed by a cursor that asks RocksDB for its status at that place (:class:`ItemsScan`).
-* Iterators of a ``snapshot()`` see what was written after it. Where rows may change during the iteration,
-  that iterator would see another state, so one cursor does the whole iteration (:class:`CursorScan`).
-* A live iterator keeps the database open, and its LOCK held, after ``close``. What an unfinished iteration
-  holds is therefore registered and taken from it.
+* Iterators of a ``snapshot()`` see rows that were written after it. Where rows may change during the
+  iteration, that iterator would see another state, so one cursor does the whole iteration
+  (:class:`CursorScan`).
+* A live iterator keeps the database open, and its LOCK held, after ``close``. The iterator of an unfinished
+  iteration is therefore registered and taken from it.
 * ``close`` fails with a RuntimeError while another thread is in a call that has given up the GIL. Every call
   therefore goes through a gate (``kvstore.gate``), and is refused when the database is being closed.
 """
@@ -37,7 +38,7 @@ from bkctl.kvstore.base import (
 from bkctl.kvstore.gate import Gate
 
 READAHEAD_BYTES = 2 << 20
-#: How long a close waits for the threads that are inside.
+#: Seconds that a close waits for the threads that are inside.
 CLOSE_WAIT_S = 30.0
 
 _T = TypeVar("_T")
@@ -47,7 +48,7 @@ _FULL_SIGNS = tuple(map(os.strerror, sorted(_FULL)))
 
 
 class ItemsScan:
-    """An iteration of a database that nobody writes to: 3 M rows/s."""
+    """An iteration of a database without a writer: 3 M rows/s."""
 
     __slots__ = ("__weakref__", "_database", "_items", "_last", "_path", "_stop")
 
@@ -66,11 +67,11 @@ class ItemsScan:
         return rows
 
     def release(self) -> None:
-        """Hold nothing of the database any more."""
+        """Give up the iterator of the database."""
         self._items = self._database = None
 
     def check_end(self) -> None:
-        """Ask RocksDB whether there really is nothing behind the last row."""
+        """Ask RocksDB whether the last row really was the last."""
         key, seen = self._last
         assert self._database is not None, "the store was open a moment ago"
         cursor = _cursor_at(self._database, key, self._stop)
@@ -102,12 +103,12 @@ class CursorScan:
         return rows
 
     def check_end(self) -> None:
-        """Ask RocksDB whether there really is nothing behind the last row."""
+        """Ask RocksDB whether the last row really was the last."""
         assert self._cursor is not None, "the store was open a moment ago"
         self._cursor.status()
 
     def release(self) -> None:
-        """Hold nothing of the database any more."""
+        """Give up the iterator of the database."""
         self._cursor = None
 
 
@@ -134,7 +135,7 @@ class RocksRows:
     @property
     def never_written(self) -> bool:
         database = self._opened()
-        # Tables that were moved in leave no sequence number; rows that were deleted do.
+        # Ingested tables leave no sequence number; deleted rows do.
         return self._guarded(database.latest_sequence_number) == 0 and not self.tables()
 
     def get(self, key: bytes) -> bytes | None:
@@ -144,7 +145,7 @@ class RocksRows:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         database = self._opened()
-        # Unlike a single get this one releases the GIL; it takes a list and nothing else.
+        # Unlike a single get this call releases the GIL; it takes nothing but a list.
         values = self._guarded(lambda: database.get(list(keys)))
         assert values is not None, "a list of keys has a list of values"
         return list(values)
@@ -193,7 +194,7 @@ class RocksRows:
             rows_estimate=self.count_estimate(),
             files_per_level=tuple(sum(file.level == level for file in files) for level in range(levels)),
             bytes=sum(file.size_bytes for file in files),
-            # RocksDB counts a range deletion among the deletions too.
+            # RocksDB counts a range deletion among the deletions, too.
             point_tombstones=max(0, _counted("deletions", properties) - ranges),
             range_tombstones=ranges,
             memtable_rows=self._number("num-entries-active-mem-table")
@@ -218,17 +219,17 @@ class RocksRows:
         return CursorScan(self._opened(), start, stop)
 
     def _begun(self, start: bytes | None, stop: bytes | None) -> Scan:
-        """Return an iteration, registered before a close can come between."""
+        """Return an iteration that is registered before a close can come between."""
         scan = self._scan_of(start, stop)
         self._scans.add(scan)
         return scan
 
     def _row_before(self, key: bytes, *, included: bool, start: bytes | None = None) -> Row | None:
-        """Return the last row up to ``key``, to be called inside the gate: the cursor must be gone outside.
+        """Return the last row up to ``key``. Call it inside the gate: the cursor must be gone outside.
 
         A seek backwards goes through rows that were deleted as a range while they stood in a memtable, one by
         one with the interpreter's lock held, and no bound ends it. A seek forwards ends at its bound: with
-        ``start`` it comes first, and when there is a row, the other one finds the last of them at once.
+        ``start`` it comes first, and when it finds a row, the seek backwards finds the last one at once.
         """
         options = rocksdict.ReadOptions()
         if start is not None:
@@ -248,11 +249,11 @@ class RocksRows:
             cursor.status()
             return None
         finally:
-            # Not even the traceback of an error may hold it.
+            # Not even the traceback of an error may hold the cursor.
             del cursor
 
     def _release_scans(self) -> None:
-        """Take the database from unfinished iterations; nobody is inside."""
+        """Take the database from unfinished iterations, when no thread is inside."""
         for scan in list(self._scans):
             scan.release()
 
@@ -270,7 +271,7 @@ class RocksRows:
         return self._database
 
     def _guarded(self, call: Callable[[], _T]) -> _T:
-        """Call into the database, which stays open during it. Not to be nested: a close may come between."""
+        """Call into the database, which stays open during the call. Do not nest: a close may come between."""
         gate = self._gate
         if not gate.enter():
             raise self._closed()
@@ -282,7 +283,7 @@ class RocksRows:
             gate.leave()
 
     def _shut(self) -> None:
-        """Close the gate, behind the last one who is inside. Raises StoreInUseError; then it is open."""
+        """Close the gate behind the last thread inside. Raises StoreInUseError and leaves it open."""
         if not self._gate.close(CLOSE_WAIT_S):
             raise self._in_use()
 
@@ -317,7 +318,7 @@ def translated(error: Exception, directory: str, farm: str | None = None) -> Exc
         text = text.replace(farm, directory)
     if text.startswith("Corruption"):
         return CorruptionError(f"RocksDB: {text}", path=directory)
-    # RocksDB takes no more writes after any of them, until it is opened again.
+    # After any of these errors RocksDB takes no more writes until it is opened again.
     if (isinstance(error, OSError) and error.errno in _FULL) or any(sign in text for sign in _FULL_SIGNS):
         return NoSpaceError(f"{directory}: RocksDB: {text}", path=directory)
     return StorageError(f"{directory}: RocksDB: {text}", path=directory)

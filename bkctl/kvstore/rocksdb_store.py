@@ -3,15 +3,15 @@
 Traps of the binding that are answered here:
 
 * Without ``column_families`` the options of an existing database come from its OPTIONS file, and new tables
-  get whatever format that names; they are always passed.
+  get the format that is named there; so they are always passed.
 * Every open writes ``rocksdict-config.json`` into the directory; it is removed right after.
 * A refused open leaves traces in the directory of its holder, so the lock is examined first.
-* A close fails and closes nothing while a thread is inside; it waits until nobody is (``kvstore.gate``).
+* A close fails and closes nothing while a thread is inside; so it waits until none is (``kvstore.gate``).
 
 Durability. RocksDB fsyncs tables, the MANIFEST and, after creating or moving a file, its own directory
-(fdatasync with ``use_fsync`` off, which includes the size). What it does not fsync is the directory in which
-a new database's directory stands: :func:`open_store` does. ``close`` syncs the write-ahead log. How much of
-it was synced is noted (``kvstore.synced_log``) by ``note_synced``, by an open and by a close.
+(fdatasync with ``use_fsync`` off, which includes the size). It does not fsync the directory in which a new
+database's directory stands: :func:`open_store` does. ``close`` syncs the write-ahead log. ``note_synced``, an
+open and a close note how much of the log was synced (``kvstore.synced_log``).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from bkctl.kvstore.synced_log import SyncedLogs, check_synced, current_logs, wri
 
 _STRAY = "rocksdict-config.json"
 _LOCK = "LOCK"
-#: Rows that ``SstFile.put_many`` takes from an iterator at a time.
+#: So many rows ``SstFile.put_many`` takes from an iterator at a time.
 _CHUNK_ROWS = 65536
-#: Rows of a batch that one call of the interpreter's C code puts: half a millisecond.
+#: So many rows of a batch one call of the interpreter's C code puts, in half a millisecond.
 _PIECE_ROWS = 2048
 
 
@@ -60,8 +60,8 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
 
     With ``create`` a database that does not exist is made, and its directory (whose parent must be there).
     Raises NotFoundError when there is no such directory, CorruptionError when it holds no database that
-    RocksDB accepts, tables without one, or damage to what was synced, RefusedError naming the process that
-    holds it, or what is no file of a database, StorageError when the system fails.
+    RocksDB accepts, tables without one, or damage to synced records, RefusedError naming the process that
+    holds it, or something that is no file of a database, StorageError when the system fails.
     """
     path = os.path.abspath(directory)
     try:
@@ -82,7 +82,7 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
         )
     except Exception as error:
         _remove_stray(path)
-        # Somebody was faster.
+        # Another process was faster.
         _refuse_when_held(directory, path)
         raise translated(error, directory) from error
     try:
@@ -92,7 +92,7 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
         raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
     try:
         _remove_stray(path)
-        # Whatever the logs held is in tables now. On a full disk it stays unknown what is synced.
+        # All rows of the logs are in tables now. On a full disk it stays unknown which are synced.
         with suppress(NoSpaceError):
             store.note_synced()
         if new:
@@ -116,11 +116,11 @@ class RocksStore(RocksRows):
         facts = os.stat(os.path.join(self._directory, _LOCK))
         self._lock = (facts.st_dev, facts.st_ino)
         lock_holder.OWN.add(self._lock)
-        # One that nobody closes gives the lock up when it is collected.
+        # A store that is never closed gives the lock up when it is collected.
         self._forget_lock = weakref.finalize(self, lock_holder.OWN.discard, self._lock)
         self._closing = threading.Lock()
         self._noted: SyncedLogs | None = None
-        # Whatever was written since may be lost; asking again would only hide that.
+        # Rows written since may be lost; a second sync would only hide that.
         self._failed_sync: SyncError | None = None
 
     def __enter__(self) -> RocksStore:
@@ -152,7 +152,7 @@ class RocksStore(RocksRows):
         except StorageError as error:
             if not sync:
                 raise
-            # Whether the write or its sync failed is not said; there are no more writes either way.
+            # The error does not say whether the write or its sync failed; either ends all writes.
             raise self._sync_failed(error) from error
 
     def _sync_failed(self, error: StorageError) -> SyncError:
@@ -175,7 +175,7 @@ class RocksStore(RocksRows):
         database = self._opened()
         self._check_synced()
         try:
-            # What is written after this look may be in the logs, and is not noted.
+            # Rows that are written after this line may be in the logs, and are not noted.
             logs = current_logs(self._directory)
             if logs == self._noted:
                 return
@@ -198,7 +198,7 @@ class RocksStore(RocksRows):
     def compact(self, start: bytes | None = None, stop: bytes | None = None) -> None:
         database = self._opened()
         options = rocksdict.CompactOptions()
-        # The lowest level too: that is where tombstones end, and files of another format get ours.
+        # The lowest level as well, where tombstones end and files of another format get ours.
         options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force_optimized())
         last = None if stop is None else _just_below(stop)  # RocksDB includes the end of the range
         self._guarded(lambda: database.compact_range(start, last, options))
@@ -225,13 +225,13 @@ class RocksStore(RocksRows):
                 raise
 
     def _close(self, database: rocksdict.Rdict) -> None:
-        """Nobody is inside. Whatever else fails, the database is closed behind this, and its lock free."""
+        """Close a database without a thread inside; also when this raises, it is closed and its lock free."""
         failure: Exception | None = None
         try:
             self._check_synced()
             logs = current_logs(self._directory)
             database.flush_wal(True)
-            # A full disk does not keep a database from being closed: the older note claims less.
+            # A full disk does not keep the database from being closed: the older note claims less.
             with _room_lacking():
                 self._note(logs)
         except Exception as error:  # noqa: BLE001 - reported below, when the database is closed
@@ -240,7 +240,7 @@ class RocksStore(RocksRows):
         try:
             database.close()
         except RuntimeError as error:
-            # The binding has closed nothing: somebody is inside who did not come through the gate.
+            # The binding has closed nothing: a thread is inside that did not come through the gate.
             raise self._in_use() from error
         except Exception as error:  # noqa: BLE001 - reported below
             failure = failure or error
@@ -253,7 +253,7 @@ class RocksStore(RocksRows):
 
 @contextmanager
 def _room_lacking() -> Iterator[None]:
-    """Pass over a full disk."""
+    """Ignore the error of a full disk."""
     try:
         yield
     except OSError as error:
@@ -275,7 +275,7 @@ def _put_each(batch: rocksdict.WriteBatch, operations: Iterable[Operation]) -> N
 
 
 def _put_columns(batch: rocksdict.WriteBatch, rows: Puts) -> None:
-    """In calls that hold the GIL for a short time."""
+    """Put the rows in calls that hold the GIL for a short time."""
     for start in range(0, len(rows.keys), _PIECE_ROWS):
         stop = start + _PIECE_ROWS
         deque(map(batch.put, rows.keys[start:stop], rows.values[start:stop]), maxlen=0)
@@ -309,7 +309,7 @@ class SstFile:
         self._put_all(chunk)
 
     def put_columns(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Add the rows whose keys and values stand in two columns of one length: half the time of tuples."""
+        """Add rows from two columns of keys and values of one length, in half the time of tuples."""
         assert len(keys) == len(values)
         put = cast("Callable[[rocksdict.SstFileWriter, bytes, bytes], None]", setitem)
         self._put_each(map(put, repeat(self._opened()), keys, values))
@@ -339,7 +339,7 @@ class SstFile:
             _remove(self._path)
             raise translated(error, self._path) from error
         try:
-            # Its name as well, so that whoever notes "this file is done" may rely on it.
+            # The name is made durable as well, so that a note "this file is done" may rely on it.
             _sync_directory(os.path.dirname(os.path.abspath(self._path)))
         except OSError as error:
             raise StorageError(f"{self._path}: {error.strerror}", path=self._path) from error
@@ -372,7 +372,10 @@ def _just_below(stop: bytes) -> bytes:
 
 
 def _prepare(directory: str, path: str, create: bool) -> bool:
-    """Whether a database has to be made; its directory is there then. Raises OSError and as open_store."""
+    """Make a missing directory; return whether a database has to be made.
+
+    Raises OSError, NotFoundError, CorruptionError.
+    """
     try:
         names = os.listdir(path)
     except FileNotFoundError:

@@ -1,11 +1,10 @@
-"""How much of RocksDB's write-ahead logs was synced, noted in a small file of the database's directory.
+"""A note, in a small file of the database's directory, of how much of RocksDB's write-ahead logs was synced.
 
 A power cut may leave a hole in the unsynced end of a log, because pages are written back in any order.
-RocksDB cannot distinguish that hole from damage: it either refuses the database or takes the
-hole for the end. With the note the two are distinguished.
-In front of the noted length every record must be whole: what is
-not is damage to rows that were durable. Behind it nothing was noted as durable, and the first record that is
-not whole is the end of the log.
+RocksDB cannot distinguish that hole from damage: it either refuses the database or takes the hole for the
+end. The note distinguishes the two. In front of the noted length every record must be whole: any other is
+damage to rows that were durable. Behind it nothing was noted as durable, and the first record that is not
+whole is the end of the log.
 
 ::
 
@@ -15,8 +14,8 @@ not whole is the end of the log.
         crc32 1a2b3c4d                  of the lines above
 
 A note counts for the database as it was opened last, whose MANIFEST it names: every open begins a new one,
-also that of another program, which keeps no note. Without a note that counts all of the logs is held for
-synced.
+also that of another program, which keeps no note. Without a note that counts, all records of the logs are
+taken for synced.
 
 A log is made of blocks of 32 KiB, which records do not cross::
 
@@ -48,9 +47,9 @@ _NOTE_BYTES_MAX = 1 << 20
 _LINE = re.compile(r"([0-9]+\.log) ([0-9]+)")
 #: Records do not cross the end of a block.
 BLOCK_BYTES = 32 << 10
-#: Checksum, length of the payload and kind of a record.
+#: The checksum, the length of the payload and the kind of a record.
 HEAD = struct.Struct("<IHB")
-#: What a checksum covers begins here.
+#: Offset in a record of the bytes that its checksum covers.
 _COVERED_FROM = 6
 _RECYCLED_HEAD_BYTES = 11
 #: Kinds of records of recycled logs, whose heads are longer.
@@ -60,7 +59,7 @@ _MASK_DELTA = 0xA282EAD8
 
 @dataclass(frozen=True, slots=True)
 class SyncedLogs:
-    """The MANIFEST of an open database, and how long its write-ahead logs were when they were synced."""
+    """The MANIFEST of an open database, and the lengths of its write-ahead logs when they were synced."""
 
     manifest: str
     sizes: dict[str, int] = field(default_factory=dict)
@@ -71,13 +70,13 @@ def current_logs(directory: str) -> SyncedLogs:
     sizes: dict[str, int] = {}
     for name in os.listdir(directory):
         if name.endswith(".log"):
-            with suppress(FileNotFoundError):  # RocksDB has just done with it
+            with suppress(FileNotFoundError):  # RocksDB has just removed it
                 sizes[name] = os.stat(os.path.join(directory, name)).st_size
     return SyncedLogs(_manifest(directory), sizes)
 
 
 def write_note(directory: str, logs: SyncedLogs) -> None:
-    """Note ``logs`` durably; they were looked at before they were synced. Raises OSError."""
+    """Note ``logs`` durably; their lengths were read before they were synced. Raises OSError."""
     lines = [logs.manifest, *(f"{name} {size}" for name, size in sorted(logs.sizes.items()))]
     text = "".join(f"{line}\n" for line in lines).encode("ascii")
     temporary = os.path.join(directory, f"{NAME}.tmp")
@@ -119,16 +118,16 @@ def read_note(directory: str) -> SyncedLogs | None:
 
 
 def check_synced(directory: str) -> bool:
-    """Whether it is known what was synced; then all of that is whole.
+    """Return whether a note says how much was synced; then all synced records are whole.
 
-    Raises CorruptionError naming the log and the place where it is not, StorageError.
+    Raises CorruptionError naming the log and the place of a record that is not, StorageError.
     """
     try:
         note = read_note(directory)
         if note is None:
             return False
         for name, size in sorted(note.sizes.items()):
-            # A log that is gone was done with: its rows are in tables.
+            # RocksDB did not need a log that is gone: its rows are in tables.
             with suppress(FileNotFoundError):
                 _check_log(os.path.join(directory, name), size)
     except OSError as error:
@@ -143,11 +142,11 @@ def _manifest(directory: str) -> str:
 
 @contextmanager
 def opened_log(path: str, *, follow: bool = False) -> Iterator[BinaryIO]:
-    """Open a file for reading; nothing else that has its name, and a link only with ``follow``.
+    """Open a regular file for reading, a link to one only with ``follow``.
 
     Raises OSError.
     """
-    # A pipe in its place would keep an open waiting for ever.
+    # A pipe in the place of the file would keep an open waiting for ever.
     added = os.O_NONBLOCK if follow else os.O_NONBLOCK | os.O_NOFOLLOW
     # A folder fails within open, which names the path and closes only what its opener has opened.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | added)) as file:
@@ -175,7 +174,7 @@ def _check_log(path: str, synced_bytes: int) -> None:
 
 def whole_records(block: bytes) -> int | None:
     """Return the offset of the first record of a block that is not whole, None without one."""
-    from crc32c import crc32c  # only stores that were not closed in order pay for its import
+    from crc32c import crc32c  # only stores that were not closed in order pay for this import
 
     at = 0
     while len(block) - at >= HEAD.size:

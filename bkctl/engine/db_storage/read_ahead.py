@@ -1,10 +1,10 @@
-"""Reading entries from the entry logs, with read-ahead for who reads a ledger in order.
+"""Reading entries from the entry logs, with read-ahead for readers that read a ledger in order.
 
 Java reads ahead at every miss, which costs a random reader a hundred entries for one. Here the first read of
-a ledger brings one entry, and read-ahead begins when the next one asked for is the one behind it. What was
-read ahead has a trigger in its middle: who gets to that entry has the next part read
-(:meth:`EntryReader.claim_next`), so that nobody who reads in order waits for the disk again. Who is faster
-than that waits for the part that is being read, or reads it; nobody reads its entries one by one besides.
+a ledger brings one entry, and read-ahead begins when the next read asks for the entry behind it. Each part
+that was read ahead has a trigger in its middle: a reader that gets to that entry has the next part read
+(:meth:`EntryReader.claim_next`), so that a reader in order does not wait for the disk again. A reader that is
+faster than that waits for the part that is being read, or reads it; its entries are not read one by one.
 
 Source: ``SingleDirectoryDbLedgerStorage.doGetEntry`` and ``fillReadAheadCache``.
 """
@@ -37,19 +37,20 @@ _SIZE_BYTES = 4
 #: bookie has only some of a ledger's entries.
 SEQUENTIAL_GAP_MAX = 16
 
-#: How long a reader waits for what is being read ahead. Then it reads its entry by itself.
+#: Seconds that a reader waits for a part that is being read ahead. Then it reads its entry by itself.
 AHEAD_WAIT_MAX_S = 1.0
 
-#: How often an entry is looked for when it moves to another log while it is being read.
+#: So often an entry is looked up again when it moves to another log while it is being read.
 _ATTEMPTS_MAX = 5
 
 
 class _Reading:
-    """How far a ledger was read.
+    """The progress of the reads of one ledger.
 
-    ``last`` is the entry that was read last, or read ahead. ``next_location`` is that of the record behind
-    it, if more is to be read ahead from there, which is when somebody gets to ``trigger``, the id of an entry
-    as 8 bytes; None when nobody is to, or somebody did. ``is_ahead``: it is being read ahead.
+    ``last`` is the entry that was read last, or read ahead. ``next_location`` is the location of the record
+    behind it, if more is to be read ahead from there. That happens when a reader gets to ``trigger``, the id
+    of an entry as 8 bytes; it is None when no reader is to begin that, or one did. ``is_ahead`` says that the
+    ledger is being read ahead.
     """
 
     __slots__ = ("is_ahead", "last", "next_location", "trigger")
@@ -82,10 +83,10 @@ class EntryReader:
         self._bytes_max = settings.read_ahead_bytes_max or read_cache.segment_bytes_max
         self._ledgers_max = settings.sequential_ledgers_max
         self._lock = threading.Lock()
-        #: With the same lock. Notified when something that was read ahead is in the cache.
+        #: A condition with that lock, notified when a part that was read ahead is in the cache.
         self._ahead_ended = threading.Condition(self._lock)
-        # Of the ledgers read most recently. While one is being read ahead, others that ask for what comes
-        # next get just their entry.
+        # The reads of the ledgers that were read most recently. While a ledger is being read ahead, other
+        # readers that ask for its next entries get just their entry.
         self._readings: OrderedDict[bytes, _Reading] = OrderedDict()
 
     def read(self, key: bytes) -> bytes | None:
@@ -104,7 +105,7 @@ class EntryReader:
         return self._read(key, location, generation, ahead=ahead)
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieIOError | None]:
-        """Read many keys as :meth:`read` reads one, with one look into the index."""
+        """Read many keys as :meth:`read` reads one, with one call of the index."""
         if not self._was_read_ahead(keys[0]):
             return self._read_many(keys)
         answers: list[bytes | BookieIOError | None] = list(map(self._read_cache.get, keys))
@@ -117,9 +118,9 @@ class EntryReader:
         return answers
 
     def _was_read_ahead(self, key: bytes) -> bool:
-        """Wait for the reading ahead that will bring this entry, or read ahead; False when neither is due.
+        """Wait for the part with this entry, or read it ahead; False when neither is due.
 
-        Somebody who reads in order and is here is faster than what is read ahead for it.
+        A reader in order that gets here is faster than the parts that are read ahead for it.
         """
         if not self._readings:
             return False
@@ -146,7 +147,7 @@ class EntryReader:
         together: list[int] = []
         was_ahead = False
         for key, location in zip(keys, locations, strict=True):
-            # What was read ahead for one of the keys before it.
+            # The entry was read ahead for one of the keys before it.
             answer: bytes | BookieIOError | None = self._read_cache.get(key) if was_ahead else None
             if answer is not None:
                 self._meters.read_cache_hits += 1
@@ -196,18 +197,18 @@ class EntryReader:
             return error
 
     def claim_next(self, key: bytes) -> bool:
-        """Whether who has got to this entry is to have more read ahead (:meth:`read_next`). Memory only."""
+        """Return whether a reader that gets to this entry is to call :meth:`read_next`. Memory only."""
         reading = self._readings.get(ledger_of(key))
         if reading is None or reading.trigger is None or key[LEDGER_BYTES:] < reading.trigger:
             return False
-        # Claimed. Of two threads that are here at once the second finds nothing more to do.
+        # This thread has claimed it. Of two threads that get here at once the second finds nothing to do.
         reading.trigger = None
         return True
 
     def read_next(self, ledger: bytes) -> None:
-        """Read what comes behind what was read ahead of a ledger (its id as 8 bytes) into the read cache.
+        """Read the part behind the last one of a ledger (its id as 8 bytes) into the read cache.
 
-        Nothing is said of failures: who reads one of these entries is told.
+        Failures are not reported here: a read of one of these entries meets them again.
         """
         generation = self._read_cache.generation
         with self._lock:
@@ -231,7 +232,7 @@ class EntryReader:
     def _read(
         self, key: bytes, location: int | None, generation: int, *, ahead: _Reading | None = None
     ) -> bytes | None:
-        """Read one entry, and with ``ahead``, which was begun and is ended here, what follows it."""
+        """Read one entry, and with ``ahead``, which was begun and is ended here, those behind it."""
         ledger, entry = _KEY.unpack(key)
         last = entry
         try:
@@ -263,7 +264,7 @@ class EntryReader:
         raise BookieIOError(f"ledger {ledger}, entry {entry}: it keeps moving", ledger=ledger, entry=entry)
 
     def _read_span(self, key: bytes, location: int, generation: int, ahead: _Reading) -> tuple[bytes, int]:
-        """Read an entry and those behind it in its log into the cache; its body, and the last of them.
+        """Read an entry and those behind it in its log into the cache; return its body and the last of them.
 
         Raises BkctlError when the entry itself cannot be read.
         """
@@ -295,10 +296,10 @@ class EntryReader:
             self._read_cache.put_many([(keys[index], bodies[index]) for index in current], generation)
 
     def _note_ahead(self, reading: _Reading, batch: RecordBatch, location: int) -> int:
-        """Note where to go on behind a batch; the last entry of it."""
+        """Note the place behind a batch, where to go on; return the last entry of the batch."""
         with self._lock:
             if 2 * batch.count > self._entries_max:
-                # It did not end at another ledger, most likely.
+                # Most likely the batch did not end because another ledger begins.
                 middle = batch.count // 2
                 reading.next_location = location + batch.ends[-1]
                 reading.trigger = batch.keys[KEY_BYTES * middle + LEDGER_BYTES : KEY_BYTES * (middle + 1)]
@@ -307,7 +308,7 @@ class EntryReader:
     def _locate(self, keys: Sequence[bytes]) -> list[int | None]:
         started_s = self._clock.monotonic()
         try:
-            # For one key too: a single get would hold the GIL while it reads from the disk.
+            # This call is used for one key too: a single get would hold the GIL while it reads from the disk.
             located = self._locations.get_many(keys)
         except BkctlError as error:
             self._meters.failed_lookups += len(keys)
@@ -323,13 +324,13 @@ class EntryReader:
         return located
 
     def _begin_ahead(self, ledger: bytes, entry: int) -> _Reading | None:
-        """Remember that the entry is read; what is to be ended if it is read ahead from, else None."""
+        """Remember that the entry is read; return the reading to end if it begins a read-ahead, or None."""
         if not self._entries_max or not self._bytes_max:
             return None
         with self._lock:
             reading = self._readings.pop(ledger, None)
             last = None if reading is None else reading.last
-            # Of several readers of what was just read ahead, none sets the ledger back.
+            # None of several readers of the part that was just read ahead sets the ledger back.
             straggler = last is not None and last - self._entries_max <= entry <= last
             if reading is None or not (straggler or reading.is_ahead):
                 reading = _Reading(entry)
@@ -350,10 +351,10 @@ class EntryReader:
     def _current(
         self, keys: Sequence[bytes], ends: Sequence[int], location: int, started_s: float, *, known: int
     ) -> Sequence[int]:
-        """Return the indices of those records that count: the first ``known``, and what the index has there.
+        """Return the indices of the records that count: the first ``known``, and those in the index.
 
         A log keeps an entry's older record when a newer one was written; only the index knows which counts.
-        ``ends`` are those of the records behind the first one's ``location``.
+        ``ends`` are the ends of the records, counted from the ``location`` of the first.
         """
         first = range(known)
         if len(keys) <= known:
@@ -361,7 +362,7 @@ class EntryReader:
         try:
             indexed = self._locations.get_many(keys[known:])
         except BkctlError:
-            # Whoever reads one of these entries is told.
+            # A read of one of these entries meets the failure again.
             return first
         starts = [location + end for end in (0, *ends[:-1])]
         current: Sequence[int] = range(len(keys))

@@ -1,17 +1,17 @@
-"""The garbage collector of one ledger directory: its thread, and what one pass does.
+"""The garbage collector of one ledger directory: its thread, and the steps of one pass.
 
 ::
 
-    recover     what a compaction has left that was cut off
+    recover     finish or remove the remains of a compaction that was cut off
     flush       so that only ledgers that are written right now have entries in the write caches
-    logs        which are settled, and what each holds; a damaged one is set aside and named
-    listing     which ledgers of the index and of the logs the cluster does not have
-    deletions   of those a second read does not find either; then a flush makes them durable
-    logs        without a live ledger are removed
+    logs        list the settled logs and read the ledgers of each; quarantine and report a damaged log
+    listing     find the ledgers of the index and of the logs that the cluster does not have
+    deletions   delete those that a second read does not find either; a flush makes the deletions durable
+    logs        remove the logs without a live ledger
     compaction  when it is due or asked for
 
-The ledgers are noted before the listing begins: one that is created later is in neither. Nothing is deleted
-because of a listing that failed, and a failure of any step or log leaves the others to go on.
+The ledgers are noted before the listing begins, so that a ledger that is created later is in neither. Nothing
+is deleted because of a listing that failed. When a step fails, or a log, the pass goes on with the others.
 
 A ledger that the index does not know counts as dead only if the cluster does not know it either, or does not
 keep it here: an index that was lost or rebuilt by half must not cost the logs.
@@ -55,20 +55,20 @@ _log = logging.getLogger(__name__)
 #: that no index row points into.
 _Way = Callable[[int, Container[int], Sequence[tuple[int, int]]], Copied]
 
-#: What a pass knows of logs, by their ids.
+#: The usages of logs that a pass knows, by the ids of the logs.
 _Seen = dict[int, LogUsage | LogTotals]
 
-#: Between two looks at whether a thread that is to end waits for the cluster.
+#: Seconds between two checks whether a thread that is to end waits for the cluster.
 _JOIN_S = 0.05
 
 
 class Collector:
     """Collects one ledger directory, every ``wait_ms`` and when asked to.
 
-    ``delete_ledger`` forgets a ledger unless entries of it have just come, and says which. With ``replicas``
-    it also looks for ledgers that only other bookies keep any more. ``rows`` is an open ``metadata-cache``
-    store, which becomes the collector's. :meth:`start` and :meth:`stop` are called once; :meth:`collect` is
-    what the thread does, for one caller at a time.
+    ``delete_ledger`` forgets a ledger unless entries of it have just come, and returns whether it did. With
+    ``replicas`` the collector also looks for ledgers that only other bookies keep any more. ``rows`` is an
+    open ``metadata-cache`` store, which becomes the collector's. :meth:`start` and :meth:`stop` are called
+    once; the thread calls :meth:`collect`, which takes one caller at a time.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Collector:
         self._log_id: int | None = None
         self._aside: dict[int, str] = {}
         self._unresolved: dict[int, str] = {}
-        # What the last pass knows of logs, for whoever asks; the pass goes on changing it.
+        # The usages of the last pass, for explanations; the pass goes on changing them.
         self._seen: dict[int, LogUsage | LogTotals] = {}
         self._results: deque[LogResult] = deque(maxlen=settings.results_max)
         self._last_pass: PassReport | None = None
@@ -136,9 +136,9 @@ class Collector:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, in the middle of a copy too; before the storage is stopped.
+        """End the thread, in the middle of a copy too; call it before the storage is stopped.
 
-        One that waits for an answer of the cluster is not waited for: it touches nothing of the directory
+        A thread that waits for an answer of the cluster is left alone: it touches nothing of the directory
         any more when the answer comes.
         """
         self._pace.stop()
@@ -175,11 +175,11 @@ class Collector:
             self._suspended -= set(kinds)
 
     def confirm_deletions(self) -> int:
-        """Let the next pass delete the ledgers that the last one held back; how many these are."""
+        """Let the next pass delete the ledgers that the last one held back; return their number."""
         return self._ledgers.confirm()
 
     def status(self) -> CollectorStatus:
-        """Return how the collector is right now."""
+        """Return the present state of the collector."""
         with self._changed:
             suspended = set(self._suspended)
             in_force = self.in_force
@@ -204,7 +204,7 @@ class Collector:
         )
 
     def explain(self) -> DirectoryState:
-        """Explain of each log what is alive in it, and why it stays or goes.
+        """Explain how much of each log is alive, and why the log stays or goes.
 
         From any thread. Raises StorageError.
         """
@@ -230,7 +230,7 @@ class Collector:
                 self._running, self._request = self._request, None
             if self._pace.is_stopped():
                 return
-            # A pass that was cut off is done again: nothing goes before what takes its place is durable.
+            # A pass that was cut off is done again: nothing is removed before its replacement is durable.
             if reported(f"{self._storage.directory}: a garbage collection pass", self._collect_once):
                 self.meters.failed_passes += 1
 
@@ -238,7 +238,7 @@ class Collector:
         try:
             self.collect(self._running)
         except StoppedError:
-            pass  # the thread looks for itself
+            pass  # the loop of the thread checks it again
         finally:
             with self._changed:
                 self._running = None
@@ -259,7 +259,7 @@ class Collector:
         self._last_pass = report
         started_s = self._clock.monotonic()
         if request is not None:
-            # Whoever asks may have repaired something.
+            # The operator who asks may have repaired something.
             self._aside.clear()
         try:
             self._collect(report, request)
@@ -295,13 +295,13 @@ class Collector:
         try:
             self._storage.flush()
         except NoSpaceError as error:
-            # What is in the write caches is not deleted then; what is on the disk can be, and makes room.
+            # Entries in the write caches are not deleted then; those on the disk can be, which makes room.
             _log.warning("%s: collecting without a flush: %s", self._storage.directory, error)
 
     def _read_logs(self, report: PassReport, in_logs: LedgerSet) -> _Seen:
-        """Read what every settled log holds, except those set aside; ``in_logs`` gets their ledgers.
+        """Read the usage of every settled log that is not quarantined; ``in_logs`` gets the logs' ledgers.
 
-        Of logs whose ledgers do not fit into memory only totals are kept.
+        Only totals are kept of a log whose ledgers do not fit into memory.
         """
         self._in_phase("reading logs")
         log_ids = self._storage.while_quiet(self._storage.entry_logger.settled_log_ids)
@@ -318,7 +318,7 @@ class Collector:
             if log_id in self._unresolved:
                 continue
             if log_id in self._aside:
-                # Read once, but not copied: it still goes when all of its ledgers are dead.
+                # The log was read once, but not copied: it still goes when all of its ledgers are dead.
                 read = self._usages.remembered(log_id)
                 if read is not None:
                     usages[log_id] = read
@@ -343,8 +343,7 @@ class Collector:
         return usages
 
     def _judge_damage(self, report: PassReport, doubtful: dict[int, LogReading]) -> list[LogReading]:
-        """Set logs aside into whose damage the index points; the others, as their damage costs nobody
-        anything."""
+        """Quarantine the logs into whose damage the index points; return the others, which lost nothing."""
         if not doubtful:
             return []
         harmless = []
@@ -376,7 +375,7 @@ class Collector:
         return reading
 
     def _set_aside(self, report: PassReport, log_id: int, error: BkctlError) -> None:
-        """Set a log aside: it stays as it is, and the others go on."""
+        """Quarantine a log: it stays as it is, and the pass goes on with the others."""
         if isinstance(error, StoppedError):
             raise error
         report.set_aside_logs += 1
@@ -411,7 +410,7 @@ class Collector:
             self._storage.while_quiet(self._storage.entry_logger.sync_names)
 
     def _drop_dead(self, report: PassReport, usages: _Seen, dead: Collection[int]) -> None:
-        """Take dead ledgers out of what is known of logs; one of which only totals are is read again."""
+        """Drop the dead ledgers from the usages; read a log again of which only totals are known."""
         for log_id, known in list(usages.items()):
             self._pace.check()
             try:
@@ -492,7 +491,7 @@ class Collector:
         self._result(usage.log_id, "compacted", reason, usage, copied=copied, freed_bytes=freed_bytes)
 
     def _way_of(self, usage: LogUsage | LogTotals) -> tuple[_Way | None, str]:
-        """Choose how to compact a log with the room there is; None, and why not, when there is no way."""
+        """Choose how to compact a log with the room there is; None, and the reason, when there is no way."""
         free_bytes = self._filesystem.disk_space(self._storage.directory).free_bytes
         if policy.fits(usage.remaining_bytes, free_bytes, self._settings):
             return self._compactor.compact, ""
@@ -509,7 +508,7 @@ class Collector:
     def _compacted(self, kind: Kind) -> None:
         kinds = tuple(Kind) if kind is Kind.MAJOR else (kind,)
         for each in kinds:
-            # A major compaction has done what a minor one would do.
+            # A major compaction has also done the work of a minor one.
             self._last_ms[each] = self._clock.time_ms()
             self._last_s[each] = self._clock.monotonic()
         if kind is Kind.MAJOR:

@@ -2,16 +2,16 @@
 
 In pieces, each of which is moved while no flush runs::
 
-    look whether the index still points at the old record
+    check that the index still points at the old record
     append to the current log, force      the copy is durable
     new locations into the index, synced  the old record is not needed any more
 
 Only when every piece is through, the log is removed, and the directory synced. A crash anywhere leaves the
-log and at worst a copy of some of its entries that nobody points at; index rows name the old record or the
+log and at worst a copy of some of its entries that no row points at; index rows name the old record or the
 new one, and both are there.
 
-An entry that is written again meanwhile has another location when its piece's turn comes, or gets one by a
-later flush, which wins. One of a ledger that is deleted has none.
+An entry that is written again during the compaction has another location when the turn of its piece comes, or
+gets one by a later flush, which wins. An entry of a ledger that was deleted has no location.
 
 Source: ``org.apache.bookkeeper.bookie.EntryLogCompactor``.
 """
@@ -26,12 +26,12 @@ from bkctl.engine.gc.log_compactor import LogCompactor
 
 
 class Compactor(LogCompactor):
-    """Copies to where entries that come go, too."""
+    """Copies live entries to the log to which new entries are written as well."""
 
     def compact(self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]] = ()) -> Copied:
-        """Move what lives in a settled log, then remove the log.
+        """Move the live entries of a settled log, then remove the log.
 
-        ``dead`` are ledgers whose entries are left behind, ``holes`` (offset, end) of damage that nobody
+        ``dead`` are ledgers whose entries are left behind, ``holes`` (offset, end) of damage that no row
         points into. Raises CorruptionError when a record cannot be read, NoSpaceError, StorageError; the log
         is still there then, and nothing is lost.
         """
@@ -42,7 +42,7 @@ class Compactor(LogCompactor):
         return copied
 
     def _move(self, piece: Piece) -> Piece:
-        """Move a piece, under the flush lock, and return what was moved."""
+        """Move a piece, under the flush lock, and return the entries that were moved."""
         logs, locations = self._storage.entry_logger, self._storage.locations
         piece = still_there(piece, locations)
         if len(piece):
@@ -51,6 +51,6 @@ class Compactor(LogCompactor):
             # The copies are on disk when this returns; only then may the index name them.
             logs.force()
             for number, (batch, places) in enumerate(zip(batches, fresh, strict=True), 1):
-                # Synced at the end: nothing points at the old records from there on.
+                # The rows are synced at the end: nothing points at the old records from there on.
                 locations.put_many(batch.key_list(), places, sync=number == len(batches))
         return piece

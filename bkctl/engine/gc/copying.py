@@ -1,7 +1,7 @@
 """The loop that both compactors share: a log's records that still count, in pieces of a bounded size.
 
-A window of the log is columns, and what lives of it one block of records (``RecordBatch``): a key is an
-object for the index alone, and no body is one. Of ledgers that are gone the index is not asked.
+A window of the log is columns, and its live records are one block (``RecordBatch``): a key is an object for
+the index alone, and no body is one. The index is not asked about ledgers that are gone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LivePart:
 
     @property
     def body_bytes(self) -> int:
-        """Bytes of the bodies."""
+        """The bytes of the bodies."""
         return len(self.batch.records) - _SIZE_BYTES * self.batch.count
 
 
@@ -71,14 +71,14 @@ class Piece:
         return self._count
 
     def add(self, part: LivePart) -> None:
-        """Add what lives of one more window."""
+        """Add the live records of one more window."""
         if part.batch.count:
             self.parts.append(part)
             self._count += part.batch.count
             self.size_bytes += part.body_bytes
 
     def batches(self) -> list[RecordBatch]:
-        """Return the records in few batches: small ones are joined, so that none is a write of its own."""
+        """Return the records in few batches: small batches are joined, so that none is a write of its own."""
         joined: list[RecordBatch] = []
         small: list[RecordBatch] = []
         size_bytes = 0
@@ -126,8 +126,8 @@ def live_pieces(
     ``holes`` are (offset, end) of damage that no index row points into; they are stepped over.
 
     A piece ends with the ``piece_entries_max`` or ``piece_bytes_max`` of the settings, and one window of the
-    scan later at most. What the index says may have changed when the piece is used. Raises CorruptionError at
-    the first damage, StorageError, NotFoundError.
+    scan later at most. The index may have changed when the piece is used. Raises CorruptionError at the first
+    damage, StorageError, NotFoundError.
     """
     entries_max, bytes_max = settings.piece_entries_max, settings.piece_bytes_max
     path = storage.entry_logger.path(log_id)
@@ -178,7 +178,7 @@ def _still_there(part: LivePart, locations: EntryLocations) -> LivePart:
 
 
 def located(batch: EntryBatch, log_id: int) -> tuple[list[bytes], list[int]]:
-    """Return key and location of each record of a log."""
+    """Return the key and the location of each record of a log."""
     buffer = batch.buffer
     keys = [buffer[at + _SIZE_BYTES : at + _SIZE_BYTES + _KEY_BYTES] for at in batch.starts]
     first = (log_id << 32) + batch.base + _SIZE_BYTES
@@ -191,10 +191,10 @@ def first_location(window: RecordWindow, log_id: int) -> int:
 
 
 class GoneLedgers(Container[int]):
-    """The ledgers of which nothing lives in the logs that are settled: the dead, and those of earlier passes.
+    """The ledgers without a live entry in the settled logs: the dead, and those of earlier passes.
 
-    The latter have no row, and the index has no entry of theirs; what it gets later is in other logs. So each
-    of them is asked for once, not entry by entry.
+    The ledgers of earlier passes have no row, and the index has no entry of theirs; entries that it gets
+    later are in other logs. So the index is asked once for each such ledger, and not entry by entry.
     """
 
     def __init__(self, storage: LogKeeper, dead: Container[int]) -> None:
@@ -219,7 +219,7 @@ class GoneLedgers(Container[int]):
 
 def _live(window: RecordWindow, path: str, log_id: int, storage: LogKeeper, dead: Container[int]) -> LivePart:
     locations = storage.locations
-    # Before the index is asked: what changes it meanwhile is a change since.
+    # The count is taken before the index is asked, so that a change during the call counts as a change since.
     changes = locations.changes
     starts, sizes, joined = _kernels.records_but(
         window.starts, window.sizes, window.ledgers, window.entries, dead

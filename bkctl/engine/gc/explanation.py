@@ -1,7 +1,7 @@
-"""A running collector's view of each entry log: how much of it is alive, and why it stays or goes.
+"""A running collector's view of each entry log: how much of the log is alive, and why it stays or goes.
 
 Any thread may ask while a pass is running. The answer is as old as the last pass: a ledger that was deleted
-since still counts as alive. ``verdict`` is also that of ``gc explain`` on the files of a stopped bookie.
+since still counts as alive. ``gc explain`` on the files of a stopped bookie uses the same ``verdict``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bkctl.errors import BkctlError
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs import WritableFileSystem
 
-#: Ledgers named of one log.
+#: So many ledgers of one log are named.
 LEDGERS_MAX = 1000
 
 GARBAGE = "garbage"
@@ -29,7 +29,7 @@ NO = "no"
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The live share below which a compaction takes a log. ``when`` says when it does, or why not."""
+    """The live share below which a compaction takes a log; ``when`` says when it runs, or why it does not."""
 
     kind: Kind
     share: float
@@ -39,11 +39,11 @@ class Threshold:
 def verdict(
     share: float, thresholds: Sequence[Threshold], *, garbage: str = "", remark: str = "", off: str = ""
 ) -> tuple[str, str]:
-    """Return what can be done about a log (``eligible``), and why, or why not.
+    """Return the verdict on a log (its ``eligible``), and the reason.
 
-    ``share`` is live of its bytes, ``thresholds`` are those that count, the lower one first. ``garbage``
-    says why nothing of it is alive, where that is so; ``remark`` follows the share; ``off`` is why there is
-    no major compaction.
+    ``share`` of the log's bytes is live; ``thresholds`` are those that count, the lower one first. Where no
+    entry is alive, ``garbage`` says why; ``remark`` follows the share; ``off`` is the reason why there is no
+    major compaction.
     """
     if garbage:
         return GARBAGE, garbage
@@ -60,10 +60,12 @@ def verdict(
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """One log. ``live_bytes`` are all entries of the ``live_ledgers`` ledgers that are alive, size words
-    included, of ``total_bytes``; ``ledgers`` the (ledger, bytes) of those with most bytes. None where nobody
-    knows yet. ``source`` is ``map``, ``scan``, ``cache`` or ``none``; ``eligible`` is ``garbage``, ``minor``,
-    ``major`` or ``no``; ``held`` says that the reason is none of the threshold.
+    """One log: the verdict on it, and the figures behind that.
+
+    ``live_bytes``, of ``total_bytes``, are those of all entries of the ``live_ledgers`` ledgers that are
+    alive, size words included; ``ledgers`` are the (ledger, bytes) of the largest. A figure that is not
+    known yet is None. ``source`` is ``map``, ``scan``, ``cache`` or ``none``; ``eligible`` is ``garbage``,
+    ``minor``, ``major`` or ``no``; ``held`` says that the reason has nothing to do with the threshold.
     """
 
     log_id: int
@@ -138,7 +140,7 @@ class Explainer:
         path = self.storage.entry_logger.path(log_id)
         status = self.filesystem.status(path)
         if status is None and log_id not in self.known.unresolved:
-            return None  # removed since it was listed
+            return None  # the log was removed since it was listed
         file_bytes = 0 if status is None else status.size_bytes
         age_s = 0 if status is None else max(0, int(self.clock.time_ms() / 1000 - status.mtime_s))
         obstacle = self._obstacle(log_id)
@@ -165,7 +167,7 @@ class Explainer:
         )
 
     def _obstacle(self, log_id: int) -> str:
-        """Return why nothing happens to a log, however little of it is alive; empty without a reason."""
+        """Return the reason why a log stays, however little of it is alive; empty without a reason."""
         if log_id in self.known.set_aside:
             return f"damaged, set aside: {self.known.set_aside[log_id]}"
         if log_id in self.known.unresolved:
@@ -198,14 +200,14 @@ class Explainer:
         )
 
     def _usage(self, log_id: int, file_bytes: int) -> LogUsage | LogTotals | None:
-        """Return what the last pass found, or else what a ledgers map says; nothing is scanned for this."""
+        """Return the usage of the last pass, or else that of the ledgers map; nothing is scanned for this."""
         usage = self.known.usages.get(log_id)
         if usage is not None or log_id in self.unflushed:
             return usage
         return self._mapped(log_id, file_bytes)
 
     def _pairs(self, usage: LogUsage | LogTotals) -> list[tuple[int, int]]:
-        """Return (ledger, bytes) of those alive, by the ledgers map where they did not fit into memory."""
+        """Return (ledger, bytes) of the live ledgers, by the map where they did not fit into memory."""
         if isinstance(usage, LogUsage):
             return usage.pairs()
         mapped = self._mapped(usage.log_id, usage.file_bytes)

@@ -1,9 +1,9 @@
-"""Which ledgers of a directory are gone, and their deletion.
+"""The ledgers of a directory that are gone, and their deletion.
 
-The ledgers are noted before the cluster is asked: one that is created later is in neither. A ledger that the
-index does not know counts as dead only if the cluster does not know it either, or does not keep it here, and
-a read of its own says so while locations of it are left: an index that was lost or rebuilt by half must not
-cost the logs.
+The ledgers are noted before the cluster is asked, so that a ledger that is created later is in neither. A
+ledger that the index does not know counts as dead only if the cluster does not know it either, or does not
+keep it here. While locations of it are left, a read of the ledger itself has to say so: an index that was
+lost or rebuilt by half must not cost the logs.
 
 A ledger that the cluster does not have although it would be its next id to generate, or a later one, says
 that the metadata store was brought back from an older copy, or that a client chose the id. Which of the two
@@ -34,7 +34,7 @@ from bkctl.ledger_set import LedgerSet
 
 _log = logging.getLogger(__name__)
 
-#: Deletions that wait for a flush at most: what remembers them grows in single calls.
+#: Deletions that wait for a flush at most: their memory grows in single calls.
 FLUSH_LEDGERS = 50_000
 
 _Answer = TypeVar("_Answer")
@@ -68,19 +68,19 @@ class LedgerSweep:
         self._lock = threading.Lock()
         self._confirmed = LedgerSet()
         self._held = LedgerSet()
-        # Missing ledgers that were too new for the store when they were found missing, until they are
-        # confirmed: the store may have generated their ids once more since.
+        # Ledgers that were too new for the store when they were found missing, until an operator confirms
+        # them: the store may have generated their ids once more since.
         self._too_new = LedgerSet()
         self._gone_for_sure = LedgerSet()
 
     @property
     def held(self) -> int:
-        """How many deletions wait for a confirmation."""
+        """The number of deletions that wait for a confirmation."""
         with self._lock:
             return len(self._held)
 
     def confirm(self) -> int:
-        """Let the next sweep delete what the last one held back; how many ledgers these are."""
+        """Let the next sweep delete the ledgers that the last one held back; return their number."""
         with self._lock:
             self._confirmed = self._held
             return len(self._confirmed)
@@ -88,10 +88,10 @@ class LedgerSweep:
     def sweep(
         self, report: PassReport, in_logs: LedgerSet, in_phase: Callable[[str], None]
     ) -> Collection[int]:
-        """Delete the ledgers that are gone; those whose bytes in the logs are dead.
+        """Delete the ledgers that are gone; return those whose bytes in the logs are dead.
 
-        ``in_logs`` are those with bytes in the logs; it is emptied.
-        ``in_phase`` is told what is being done.
+        ``in_logs`` are the ledgers with bytes in the logs; the set is emptied. ``in_phase`` is called with
+        the name of each phase.
         """
         indexed = self._storage.ledgers.ledgers()
         unknown = in_logs - indexed
@@ -132,13 +132,13 @@ class LedgerSweep:
         dead |= self._not_kept_here(report, array("q", ((unknown - unlisted) | found).in_order()))
         if deleted:
             self._make_deletions_durable()
-        # One that was created again under the same id since, or whose deletion was not durable, is alive.
+        # A ledger that was created again under its id since, or whose deletion was not durable, is alive.
         return LedgerSet(ledger for ledger in dead | deleted if ledger not in self._storage.ledgers)
 
     def _compare_with_next_id(self, report: PassReport, missing: Sequence[int], indexed: LedgerSet) -> bool:
-        """Note the missing ledgers that are too new for the store; False when it does not say its next id.
+        """Note the missing ledgers that are too new for the store; False when its next id is not known.
 
-        One that neither has a row nor a location was deleted here, when it was still known.
+        A ledger that has neither a row nor a location was deleted here, when the cluster still knew it.
         """
         if not missing:
             self._too_new, self._gone_for_sure = LedgerSet(), LedgerSet()
@@ -159,7 +159,7 @@ class LedgerSweep:
         return True
 
     def _hold(self, report: PassReport, gone: Iterable[int], ledgers: int) -> bool:
-        """Whether so much would go, or something so new, that somebody has to say yes first."""
+        """Return whether so many ledgers would go, or so new ones, that an operator has to confirm it."""
         going = LedgerSet(gone)
         wanted = self._too_new | going
         with self._lock:
@@ -215,8 +215,8 @@ class LedgerSweep:
     def _proven_gone(self, report: PassReport, missing: Sequence[int]) -> tuple[LedgerSet, LedgerSet]:
         """Split missing ledgers into those that are gone, and those that a read finds all the same.
 
-        Neither the ledger index nor the listing has any of them. One that has no location left was deleted
-        here; of any other the row may have been lost.
+        Neither the ledger index nor the listing has any of them. A ledger without a location was deleted
+        here; the row of any other ledger may have been lost.
         """
         gone, found = LedgerSet(), LedgerSet()
         for ledger in missing:
@@ -232,16 +232,16 @@ class LedgerSweep:
         return gone, found
 
     def _exists(self, report: PassReport, ledger: int) -> bool | None:
-        """Whether a read of its own finds the ledger; None for an error."""
+        """Return whether a read of the ledger itself finds it; None for an error."""
         exists = self._ask(report, f"ledger {ledger} is not deleted", self._cluster.exists, ledger)
         if exists is None:
             self._meters.listing_failures += 1
         return exists
 
     def _find_surplus(self, report: PassReport, indexed: LedgerSet, gone: Sequence[int]) -> Sequence[int]:
-        """Find ledgers that seem to be kept by others only.
+        """Find the ledgers that only other bookies seem to keep.
 
-        No lock is taken for the others, which are most.
+        No lock is taken for the rest, which are most of the ledgers.
         """
         since_ms = (self._clock.monotonic() - self._surplus_s) * 1000
         if self._replicas is None or not 0 < self._settings.surplus_interval_ms <= since_ms:
@@ -258,38 +258,38 @@ class LedgerSweep:
         return surplus
 
     def _delete_surplus(self, report: PassReport, surplus: Sequence[int]) -> LedgerSet:
-        """Delete surplus ledgers after a second look at each, while nobody replicates it."""
+        """Delete surplus ledgers after a second read of each, under the lock of its replication."""
         deleted = LedgerSet()
         replicas = self._replicas
         if replicas is None:
             return deleted
 
-        def look(ledger: int) -> bool:
+        def ask(ledger: int) -> bool:
             with replicas.locked(ledger) as mine:
                 if mine and replicas.is_kept_elsewhere(ledger) and self._delete_ledger(ledger):
                     deleted.add(ledger)
             return ledger in deleted
 
         for ledger in surplus:
-            if self._ask(report, f"ledger {ledger} stays", look, ledger) is None:
+            if self._ask(report, f"ledger {ledger} stays", ask, ledger) is None:
                 break
         report.surplus_ledgers = len(deleted)
         self._meters.deleted_ledgers += len(deleted)
         return deleted
 
     def _make_deletions_durable(self) -> None:
-        """Make the rows of deleted ledgers go for good before any of their logs does."""
+        """Make the deletion of the ledgers' rows durable before any of their logs is removed."""
         try:
             self._storage.flush()
         except SyncError:
             raise
         except StorageError as error:
-            # Most likely the disk is full, and only their logs' removal makes room. After a crash such a
+            # Most likely the disk is full, and only the removal of logs makes room. After a crash such a
             # ledger is back without entries, and is deleted again.
             _log.warning("%s: deletions are not durable yet: %s", self._storage.directory, error)
 
     def _not_kept_here(self, report: PassReport, unknown: Sequence[int]) -> LedgerSet:
-        """Find those that need not be here among ledgers that exist and that the index does not know."""
+        """Find, among ledgers that exist and that the index does not know, those that need not be here."""
         dead = LedgerSet()
         for ledger in unknown:
             kept = self._ask(report, f"bytes of ledger {ledger} stay", self._cluster.is_kept_here, ledger)
@@ -310,9 +310,9 @@ class LedgerSweep:
     def _ask(
         self, report: PassReport, consequence: str, question: Callable[[int], bool], ledger: int
     ) -> bool | None:
-        """Return what the cluster says of one ledger, as fast as its metadata may be read; None for an error.
+        """Return the cluster's answer about one ledger, as fast as metadata may be read; None for an error.
 
-        One more read of a store that is down will not be an answer either.
+        After an error a store that is down is not asked again.
         """
         self._pace.wait(self._metadata_reads.wait_s(1, self._clock.monotonic()))
         return self._answer(report, consequence, lambda: question(ledger))
@@ -320,7 +320,7 @@ class LedgerSweep:
     def _answer(
         self, report: PassReport, consequence: str, question: Callable[[], _Answer]
     ) -> _Answer | None:
-        """Return what the cluster says; None for an error, which is no answer and is in the report."""
+        """Return the cluster's answer; None for an error, which is no answer and is in the report."""
         try:
             with self._pace.asked():
                 return question()

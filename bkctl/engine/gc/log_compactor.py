@@ -1,4 +1,4 @@
-"""The common part of every way of compacting a log: what lives in it is read, and in the end it goes."""
+"""The common part of every way of compacting a log: reading its live entries, and removing it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LogCompactor:
         self._pace = pace
 
     def _pieces(self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]]) -> Iterator[Piece]:
-        """Return what lives in a log, as fast as the rate limit lets it come.
+        """Yield the live entries of a log, as fast as the rate limit allows.
 
         Raises as :func:`live_pieces`.
         """
@@ -35,14 +35,15 @@ class LogCompactor:
     def _remove_log(self, log_id: int) -> None:
         """Remove a log that nothing points into, if it is there.
 
-        The rows of its copies are durable; from here on it must be known, too, when they are damaged. That
-        can wait on a full disk, which this is to give room: the next checkpoint makes up for it.
+        The rows of the log's copies are durable. From here on damage to these rows must be noticed, too, for
+        which the index notes that they are synced. On a full disk that can wait, because the removal is to
+        give room: the next checkpoint makes up for it.
         """
         with suppress(NoSpaceError):
             self._storage.note_synced()
         with suppress(NotFoundError):
             self._storage.entry_logger.remove(log_id)
-        # The room is ours again after a crash too.
+        # With the sync the room is free after a crash too.
         self._sync_names()
 
     def _sync_names(self) -> None:

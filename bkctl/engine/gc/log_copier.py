@@ -1,8 +1,8 @@
 """Compaction by way of a log of its own: all live entries of a log are copied to it, or none.
 
-The copy is made in a directory under two names, ``D.log.compacting`` while it is being written, and
-``D.log.S.compacted`` (the copy, and the log that it is to take the place of) when it is whole. Names are
-hexadecimal. What becomes of it then is for the subclasses to say.
+The copy is made in a directory under two names: ``D.log.compacting`` while it is being written, and
+``D.log.S.compacted`` (the copy, and the log that it is to replace) when it is whole. Names are hexadecimal.
+The subclasses decide on the further steps.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class LogCopier(LogCompactor):
     def _copy_live(
         self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]], directory: str
     ) -> tuple[Copied, int | None]:
-        """Copy what lives in a settled log to a new one in ``directory``; its id, None where nothing lives.
+        """Copy the live entries of a settled log to a new one; return its id, None without a live entry.
 
-        The copy is durable and whole when this returns, its name is not yet durable. Raises CorruptionError,
-        NoSpaceError, StorageError; the copy is removed again then.
+        The copy in ``directory`` is durable and whole when this returns, its name is not yet durable. Raises
+        CorruptionError, NoSpaceError, StorageError; the copy is removed again then.
         """
         copied = Copied()
         target: LogWriter | None = None
@@ -103,7 +103,7 @@ class LogCopier(LogCompactor):
                         self._storage.while_quiet(partial(self._change_rows, window, target, source))
 
     def _change_rows(self, window: RecordWindow, target: int, source: int) -> None:
-        """Change rows under the flush lock: one that a flush has changed meanwhile is newer and stays."""
+        """Change rows under the flush lock; a row that a flush has changed since is newer and stays."""
         starts, _, joined = _kernels.records_but(
             window.starts, window.sizes, window.ledgers, window.entries, ()
         )
@@ -113,11 +113,11 @@ class LogCopier(LogCompactor):
         if any(in_source):
             first = first_location(window, target)
             fresh = [first + start for start in compress(array("q", starts), in_source)]
-            # Synced: nothing points at the source any more when all windows are through.
+            # The rows are synced: nothing points at the source any more when all windows are through.
             locations.put_many(list(compress(keys, in_source)), fresh)
 
     def _remove_quietly(self, path: str) -> None:
-        # What stays is removed by the next recovery.
+        # The next recovery removes a file that stays.
         with suppress(BkctlError):
             self._filesystem.remove(path)
 
@@ -127,6 +127,6 @@ def _append(target: LogWriter, piece: Piece) -> None:
     for batch in piece.batches():
         written = len(target.write_batch(batch, 0, OFFSET_MAX)) - 1
         if written < batch.count:
-            # Its live entries are a part of a log that was small enough.
+            # The live entries are a part of a log that was small enough.
             left = len(batch.records) - (batch.ends[written - 1] if written else 0)
             raise CorruptionError("compacted log", expected="less than 2 GiB", found=f"{left} bytes more")

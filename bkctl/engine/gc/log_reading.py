@@ -1,11 +1,11 @@
 """The contents of an entry log, from its ledgers map, or by a scan where the map is missing or wrong.
 
-A map counts only if it accounts for every byte: the sizes it gives must add up to what stands between header
-and map. A header whose map fields are left over from another log, a map that was cut or grown, and one with
-a size flipped all fail that, and the log is scanned. The DirectIO logger fills up to multiples of 4096, so
-nothing adds up and its logs are scanned always.
+A map counts only if it accounts for every byte: its sizes must add up to the bytes between header and map. A
+header whose map fields are left over from another log, a map that was cut or grown, and one with a size
+flipped all fail that, and the log is scanned. The DirectIO logger fills up to multiples of 4096, so nothing
+adds up and its logs are scanned always.
 
-Java believes a map whose number of ledgers is that of the header; a log with stale header fields then looks
+Java believes a map whose number of ledgers is that of the header; a log with stale header fields then seems
 empty, and is deleted with everything in it.
 
 Source: ``DefaultEntryLogger.extractEntryLogMetadataFromIndex`` and ``extractEntryLogMetadataByScanning``.
@@ -37,8 +37,8 @@ Pace = Callable[[int], None]
 class LogReading:
     """All ledgers of a log, none judged yet, and the ranges in which no record could be read.
 
-    What stood in such a range is not in ``usage``. A power cut leaves some behind the last record that was
-    forced, where no index row points; whether that is so, or the disk has lost records, the index tells.
+    The bytes of such a range are not in ``usage``. A power cut leaves ranges behind the last record that was
+    forced, where no index row points; the index shows whether that is so, or the disk has lost records.
     """
 
     usage: LogUsage
@@ -46,7 +46,7 @@ class LogReading:
 
 
 def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None = None) -> LogReading:
-    """Read what a log holds.
+    """Read the ledgers of a log, and the bytes of each.
 
     Raises CorruptionError for a file that is no log, NotFoundError, StorageError.
     """
@@ -72,9 +72,9 @@ def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None =
         size_bytes = scan.file.size_bytes
         if header_damage is not None and not totals and size_bytes:
             if not scan.file.is_zero(0, min(size_bytes, SECTOR_BYTES)):
-                # Nothing in it looks like a record, and the header does not say that it is a log.
+                # No part of the file can be read as a record, and the header does not say that it is a log.
                 raise corruption_of(header_damage)
-            # A power cut leaves that of a log that was never forced; whether it is one, the index tells.
+            # A power cut leaves such a file of a log that was never forced; the index shows whether it did.
             damage = [replace(header_damage, offset=0, size_bytes=size_bytes)]
         holes = tuple((each.offset, each.end) for each in damage)
         usage = LogUsage(log_id, totals, file_bytes=size_bytes, source="scan", holes=holes)
@@ -82,7 +82,7 @@ def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None =
 
 
 def records_bytes(filesystem: FileSystem, path: str) -> int:
-    """Return the bytes that a log's records take as its header tells, -1 where the header tells nothing.
+    """Return the bytes of a log's records by its header, -1 where the header does not give them.
 
     Raises NotFoundError, StorageError.
     """
@@ -126,7 +126,7 @@ def corruption_of(damage: Damage) -> CorruptionError:
 
 
 def header_damage_of(head: EntryLogHead) -> Damage | None:
-    """Return what is wrong with a log's header, as far as the file is no log by that."""
+    """Return the damage of a log's header that makes the file no log."""
     return next((damage for damage in head.damage if damage.offset < HEADER_BYTES), None)
 
 

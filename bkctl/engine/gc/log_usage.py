@@ -1,4 +1,4 @@
-"""How much of an entry log is still alive, ledger by ledger, and a bounded memory of that for many logs.
+"""The live bytes of an entry log, ledger by ledger, and a bounded memory of them for many logs.
 
 Source: ``org.apache.bookkeeper.bookie.EntryLogMetadata``, ``InMemoryEntryLogMetadataMap``,
 ``storage.ldb.PersistentEntryLogMetadataMap``.
@@ -49,7 +49,7 @@ class LogTotals:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no ledger of it is alive."""
+        """Whether no ledger of the log is alive."""
         return not self.ledgers
 
 
@@ -59,11 +59,12 @@ def _live_share(remaining_bytes: int, total_bytes: int, log_size_bytes: int | No
 
 
 class LogUsage:
-    """One log: ledgers that are alive as far as is known, and the bytes each has in it.
+    """One log: the ledgers that are alive as far as is known, and the bytes of each in the log.
 
-    ``file_bytes`` is what the file's removal gives back, ``total_bytes`` what its entries took when it was
-    written, size words included; ``remaining_bytes`` is that of the ledgers still in it. ``source`` is
-    ``map``, ``scan`` or ``cache``. ``holes`` are (offset, end) of what cannot be read and nobody points at.
+    ``file_bytes`` are the bytes that the removal of the file gives back. ``total_bytes`` are those of its
+    entries when the log was written, size words included; ``remaining_bytes`` those of the ledgers that are
+    alive. ``source`` is ``map``, ``scan`` or ``cache``. ``holes`` are the (offset, end) of ranges that cannot
+    be read and that no row points into.
     """
 
     __slots__ = (
@@ -102,7 +103,7 @@ class LogUsage:
         self.source = source
 
     def drop(self, dead: Container[int]) -> bool:
-        """Drop the ledgers that are in ``dead``; whether there were any."""
+        """Drop the ledgers that are in ``dead``; return whether there were any."""
         ledgers, sizes = array("q"), array("q")
         remaining_bytes = 0
         for start in range(0, len(self.ledgers), _PIECE_PAIRS):
@@ -119,7 +120,7 @@ class LogUsage:
         return True
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return (ledger, bytes) of those alive; from any thread."""
+        """Return the (ledger, bytes) of the live ledgers; from any thread."""
         while True:
             # Two columns that `drop` replaces one after the other.
             ledgers, sizes = self.ledgers, self.sizes
@@ -132,11 +133,11 @@ class LogUsage:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no ledger of it is alive."""
+        """Whether no ledger of the log is alive."""
         return not self.ledgers
 
     def totals(self) -> LogTotals:
-        """Return the same without the ledgers."""
+        """Return the usage without the ledgers."""
         return LogTotals(
             self.log_id,
             self.file_bytes,
@@ -151,16 +152,16 @@ class LogUsage:
 class LogUsages:
     """Usages by log id, of at most ``pairs_max`` (log, ledger) pairs together.
 
-    What does not fit is not kept and :meth:`get` does not find it. With ``rows``, a ``metadata-cache``
-    store, every usage is written there too and found again by the next run of the bookie. The rows are a
-    cache: a failure of the store is logged and costs the time to read the log again.
+    A usage that does not fit is not kept, and :meth:`get` does not find it. With ``rows``, a
+    ``metadata-cache`` store, every usage is written there too and found again by the next run of the bookie.
+    The rows are a cache: a failure of the store is logged and costs the time to read the log again.
     """
 
     def __init__(self, pairs_max: int, rows: KeyValueStore | None = None) -> None:
         self._pairs_max = pairs_max
         self._rows = rows
         self._usages: dict[int, LogUsage] = {}
-        # Pairs counted for each: a usage shrinks while it is kept.
+        # The pairs that were counted for each log: a usage shrinks while it is kept.
         self._counted: dict[int, int] = {}
         self._pairs = 0
 
@@ -169,16 +170,16 @@ class LogUsages:
 
     @property
     def pairs(self) -> int:
-        """(log, ledger) pairs in memory."""
+        """The number of (log, ledger) pairs in memory."""
         return self._pairs
 
     def get(
         self, log_id: int, file_bytes: int, records_bytes: Callable[[], int] | None = None
     ) -> LogUsage | None:
-        """Return what is known of a log that has this size; None when it has to be read.
+        """Return the usage of a log that has this size; None when the log has to be read.
 
-        ``records_bytes`` tells what the log's records take. A row counts only if its total is that: Java
-        has cached what it took from maps that left ledgers out.
+        ``records_bytes`` returns the bytes of the log's records. A row counts only if its total is that: Java
+        has cached totals from maps that left ledgers out.
         """
         usage = self._usages.get(log_id)
         if usage is None:
@@ -191,7 +192,7 @@ class LogUsages:
         return usage
 
     def remembered(self, log_id: int) -> LogUsage | None:
-        """Return what was put in this run of the bookie and is still in memory."""
+        """Return the usage that was put in this run of the bookie, if it is still in memory."""
         return self._usages.get(log_id)
 
     def bounded(self, usage: LogUsage) -> LogUsage | LogTotals:
@@ -199,7 +200,7 @@ class LogUsages:
         return usage if self._usages.get(usage.log_id) is usage else usage.totals()
 
     def put(self, usage: LogUsage) -> None:
-        """Keep what was read of a log, or what is left of it; a log with holes only in memory."""
+        """Keep the usage of a log; that of a log with holes is kept in memory alone."""
         self._remember(usage)
         if self._rows is not None and not usage.holes:
             row = EntryLogMetadata(
@@ -217,7 +218,7 @@ class LogUsages:
             self._write(Delete(encode_log_key(log_id)))
 
     def drop_others(self, log_ids: Iterable[int]) -> None:
-        """Forget all logs but these, rows of logs that were removed by others included."""
+        """Forget all logs but these, and also rows of logs that other programs removed."""
         there = set(log_ids)
         for log_id in [each for each in self._usages if each not in there]:
             self._forget(log_id)
@@ -268,16 +269,16 @@ class LogUsages:
     def _write(self, operation: Put | Delete) -> None:
         assert self._rows is not None
         try:
-            # Not synced: a row that a crash takes is made again from the log.
+            # The row is not synced: one that a crash takes is made again from the log.
             self._rows.write([operation], sync=False)
         except BkctlError as error:
             _log.warning("the cache of log metadata takes no row: %s", error)
 
 
 def is_plausible(row: EntryLogMetadata, log_id: int, file_bytes: int) -> bool:
-    """Whether a cached row contradicts neither itself nor the log; else it is of another log or time.
+    """Return whether a cached row contradicts neither itself nor the log; else it is of another log or time.
 
-    Whether it leaves ledgers out it does not tell: its total has to be what the log's records take.
+    A plausible row may still leave ledgers out: its total has to be the bytes of the log's records.
     """
     ledgers = dict(row.ledgers)
     return (

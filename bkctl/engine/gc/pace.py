@@ -1,4 +1,4 @@
-"""When a collector's thread waits, and when it has to end."""
+"""The waits of a collector's thread, and the request to end it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Pace:
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
-        # Set while the thread waits for the cluster; what follows looks at `_stopping` first.
+        # Set while the thread waits for the cluster; behind the wait the thread checks `_stopping` first.
         self._asking = threading.Event()
 
     def stop(self) -> None:
-        """End the thread at its next look."""
+        """End the thread at its next check."""
         self._stopping.set()
 
     def is_stopped(self) -> bool:
-        """Whether it is to end."""
+        """Return whether the thread is to end."""
         return self._stopping.is_set()
 
     @property
@@ -49,8 +49,8 @@ class Pace:
     def asked(self) -> Iterator[None]:
         """Surround calls to the cluster, which may take long. Raises StoppedError.
 
-        A stop does not wait for them, so that the cluster may be closed under one: what it raises then is no
-        failure.
+        A stop does not wait for these calls, so that the cluster may be closed under one: its error is no
+        failure then.
         """
         self._asking.set()
         try:

@@ -1,9 +1,9 @@
 """The decisions of garbage collection, without clock, thread, disk or network.
 
-A ledger goes on two independent proofs: a complete listing of the cluster does not have it
-(:func:`absent`), and a read of its own says that it does not exist. A pass that would delete surprisingly
-much stops instead (:func:`too_many`). A log goes when none of its ledgers is alive; others are compacted
-below a threshold of live bytes, the emptiest first (:func:`compaction_order`).
+A ledger goes on two independent proofs: a complete listing of the cluster does not have it (:func:`absent`),
+and a read of the ledger itself says that it does not exist. A pass that would delete surprisingly much stops
+instead (:func:`too_many`). A log goes when none of its ledgers is alive; others are compacted below a
+threshold of live bytes, the emptiest first (:func:`compaction_order`).
 
 Source: ``org.apache.bookkeeper.bookie.ScanAndCompareGarbageCollector`` and ``GarbageCollectorThread``.
 """
@@ -34,7 +34,7 @@ def absent(local: Iterable[int], ranges: Iterable[LiveRange], *, also: Iterable[
 
     Raises IncompleteListingError unless the ranges adjoin each other from 0 to the highest id, with ids
     ascending inside their range. An iterator that ends early, skips a range, or comes in the order of the
-    ids' digits is none to delete by. What the iterator raises is passed on.
+    ids' digits is none to delete by. Errors of the iterator are passed on.
     """
     left = local.copy() if isinstance(local, LedgerSet) else LedgerSet(local)
     left.update(also)
@@ -71,9 +71,9 @@ def _ascending(part: LiveRange) -> Sequence[int]:
 
 
 def too_many(deletions: int, ledgers: int, settings: GcSettings) -> bool:
-    """Whether so many deletions of so many ledgers want a confirmation.
+    """Return whether so many deletions of so many ledgers want a confirmation.
 
-    An empty cluster (the wrong root, a reformatted one, an old snapshot) looks like this.
+    That is a sign of an empty cluster: the wrong root, a reformatted one, an old snapshot.
     """
     share = deletions > ledgers * settings.deletions_share_max
     return share and deletions > settings.deletions_ledgers_max
@@ -83,7 +83,7 @@ def too_many(deletions: int, ledgers: int, settings: GcSettings) -> bool:
 
 
 class Kind(enum.Enum):
-    """Which compaction; the value is the word in JSON."""
+    """The kind of a compaction; the value is the word in JSON."""
 
     MINOR = "minor"
     MAJOR = "major"
@@ -100,7 +100,7 @@ class Request:
     overrides: bool = False
 
     def joined(self, other: Request | None) -> Request:
-        """Return a request for what both ask for."""
+        """Return a request for everything that the two requests ask for."""
         if other is None:
             return self
         return Request(
@@ -120,7 +120,7 @@ class Due:
 def choose(
     minor: Due, major: Due, request: Request | None, *, compact_when_off: bool
 ) -> tuple[Kind | None, str]:
-    """Choose which compaction runs now, and why, or why none does.
+    """Choose the compaction that runs now; return it, or None, with the reason.
 
     A request is met whatever the time since the last one; one for a kind that is off by its interval is met
     with ``compact_when_off``. A suspended kind runs only on a request that overrides that. A major compaction
@@ -145,7 +145,7 @@ def choose(
 
 
 def obstacle_of(kind: Kind, due: Due) -> str:
-    """Return why a compaction does not run by itself now; empty when it does."""
+    """Return the reason why a compaction does not run by itself now; empty when it does."""
     if due.suspended:
         return f"{kind.value} is suspended"
     if not due.settings.has_threshold:
@@ -203,7 +203,7 @@ def _cost(usage: LogShare) -> float:
 
 
 def fits(size_bytes: int, free_bytes: int, settings: GcSettings) -> bool:
-    """Whether a disk has room for a copy of so many bytes."""
+    """Return whether a disk has room for a copy of so many bytes."""
     return size_bytes + settings.free_bytes_min <= free_bytes
 
 

@@ -27,7 +27,7 @@ class LiveRange(Protocol):
 
 
 class LedgerDirectory(Protocol):
-    """The cluster's ledgers. Every method raises BkctlError when it cannot tell; that is never an answer.
+    """The cluster's ledgers. Every method raises BkctlError when it does not know; that is never an answer.
 
     Called from the threads of the collectors.
     """
@@ -36,20 +36,20 @@ class LedgerDirectory(Protocol):
         """Return the whole id space 0 to 2^63-1 in adjoining ranges, ascending; complete, or raise."""
 
     def exists(self, ledger: int) -> bool:
-        """Whether the ledger has metadata, by a read of its own."""
+        """Return whether the ledger has metadata, by a read of them alone."""
 
     def next_ledger(self) -> int:
         """Return the id that the cluster would generate next: every id that it has generated is lower."""
 
     def is_kept_here(self, ledger: int) -> bool:
-        """Whether the ledger exists and its metadata name this bookie for any of its entries."""
+        """Return whether the ledger exists and its metadata name this bookie for any of its entries."""
 
 
 class ReplicaDirectory(Protocol):
-    """Which ledgers other bookies keep; for ledgers that were replicated away from this one."""
+    """The ledgers that other bookies keep; for ledgers that were replicated away from this bookie."""
 
     def is_kept_elsewhere(self, ledger: int) -> bool:
-        """Whether the ledger is closed and its metadata name other bookies only, by a read of its own."""
+        """Return whether the ledger is closed and kept by other bookies only, by a read of its metadata."""
 
     def locked(self, ledger: int) -> AbstractContextManager[bool]:
         """Hold the ledger's replication lock inside; False when somebody else has it.

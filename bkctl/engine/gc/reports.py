@@ -10,7 +10,7 @@ from bkctl.metrics.latency import LatencyHistogram
 
 @dataclass(frozen=True, slots=True)
 class LogResult:
-    """The fate of one log: ``deleted``, ``compacted``, ``set_aside`` (damage) or ``left`` (``reason``).
+    """The fate of one log: ``deleted``, ``compacted``, ``set_aside`` (quarantined) or ``left`` (``reason``).
 
     ``freed_bytes`` is the size of the removed file less what was copied.
     """
@@ -28,7 +28,7 @@ class LogResult:
 
 @dataclass(slots=True)
 class PassReport:
-    """One pass over a directory. ``compaction_reason`` says why it ran, or why it did not.
+    """One pass over a directory. ``compaction_reason`` says why a compaction ran, or why it did not.
 
     ``logs`` are those that nothing is written to any more; ``unflushed_logs`` others, the oldest of which is
     ``least_unflushed_log_id``, wait for a later pass. ``listing_failed`` and ``held_deletions`` (too many to
@@ -89,7 +89,7 @@ class CollectorStatus:
 
     ``phase`` is ``idle``, ``listing``, ``reading logs``, ``deleting`` or ``compacting``; ``log_id`` the log
     that is being read or compacted, ``progress`` the share (0 to 1) of these logs that is done.
-    ``set_aside`` maps damaged logs to what is wrong with them.
+    ``set_aside`` maps quarantined logs to their damage.
     """
 
     directory: str

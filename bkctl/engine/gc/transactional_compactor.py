@@ -10,7 +10,7 @@ Source log S, target D; names are hexadecimal::
     D.log.S.compacted, S.log removed                               S alone left: a log without live entries
 
 The file gets its final name before the index knows of it, so that readers find it by that name at any time,
-also after a crash and without recovery. Rows are changed by reading D: whoever recovers needs nothing else.
+also after a crash and without recovery. Rows are changed by reading D: a recovery needs nothing else.
 
 Java 4.17.3 recovers into a file named by the decimal id, and does so again at every pass; names here are
 hexadecimal in every phase, and a stray ``28.log`` of Java's is a log like any other.
@@ -37,7 +37,7 @@ class TransactionalCompactor(LogCopier):
     """Copies to a log of its own in the same ledger directory."""
 
     def compact(self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]] = ()) -> Copied:
-        """Copy what lives in a settled log to a new log, then remove it.
+        """Copy the live entries of a settled log to a new log, then remove the old one.
 
         Raises CorruptionError, NoSpaceError, StorageError; before the point of no return the target is
         removed again, after it the next pass finishes.
@@ -52,7 +52,7 @@ class TransactionalCompactor(LogCopier):
         return copied
 
     def recover(self) -> RecoveredCompactions:
-        """Finish or undo what a crash has cut off. Raises StorageError when the names cannot be read."""
+        """Finish or undo compactions that a crash cut off. Raises StorageError when names cannot be read."""
         found = RecoveredCompactions()
         directory = self._storage.directory
         for name in self._filesystem.names(directory):
@@ -73,7 +73,7 @@ class TransactionalCompactor(LogCopier):
         return found
 
     def _finish(self, target: int, source: int) -> None:
-        """Take every step behind the point of no return; as often as it takes."""
+        """Take every step behind the point of no return; it may be called again until all are taken."""
         compacted, path = join(self._storage.directory, compacted_name(target, source)), self._path(target)
         if self._filesystem.status(path) is None:
             self._filesystem.link(compacted, path)

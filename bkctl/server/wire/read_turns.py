@@ -1,8 +1,8 @@
-"""Turns for what a connection reads: how many answers with entries in them may be in the making at once.
+"""Turns of a connection's reads: how many answers with entries in them may be in the making at once.
 
-Every read may bring an entry of megabytes, and a client may ask for thousands of them in one packet. What is
-asked for waits here, a few bytes each, and begins only while the client takes its answers; so a connection
-that asks for everything and reads nothing costs some entries of memory, and others are served meanwhile.
+Every read may bring an entry of megabytes, and a client may ask for thousands of them in one packet. The
+requests wait here, a few bytes each, and begin only while the client takes its answers. So a connection that
+asks for everything and reads nothing costs the memory of some entries, and the bookie serves the others.
 
 A run of reads takes several places, so that few runs of a connection begin at once and those that wait can be
 joined into longer ones. Otherwise a client whose reads were once answered one by one goes on asking one by
@@ -20,8 +20,8 @@ from bkctl.protocol.runs import ReadRun
 #: Reads of one connection that may be in the making. A chunk of a run of reads counts as ``RUN_PLACES``.
 ACTIVE_MAX = 16
 RUN_PLACES = 2
-#: With so many that wait nothing more is read from the socket, nor with so many requests in them and in those
-#: that have begun: a run of reads that came in one piece may be ten thousand.
+#: With so many turns that wait nothing more is read from the socket, nor with so many requests in them and in
+#: the turns that have begun: a run of reads that came in one piece may be ten thousand.
 WAITING_MAX = 1_000
 REQUESTS_MAX = 20_000
 
@@ -38,7 +38,8 @@ class ReadTurns:
     """The turns of one connection; on the event loop's thread only.
 
     ``may_begin`` says whether the client takes answers; when that changes :meth:`go_on` is to be called.
-    ``on_full`` is told when the socket must not be read any more (True), and when it may again.
+    ``on_full`` is called with True when the socket must not be read any more, and with False when it may
+    again.
     """
 
     __slots__ = ("_active", "_closed", "_full", "_going_on", "_may_begin", "_on_full", "_waiting", "requests")
@@ -56,7 +57,7 @@ class ReadTurns:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of turns that wait."""
         return len(self._waiting)
 
     def add(
@@ -106,7 +107,7 @@ class ReadTurns:
         self.go_on()
 
     def go_on(self) -> None:
-        """Begin what may begin."""
+        """Begin the turns that may begin."""
         if self._going_on:
             # A turn that ended at once: the loop below goes on, so that turns do not pile up on the stack.
             return
@@ -128,16 +129,17 @@ class ReadTurns:
         return self._active + turn.places <= ACTIVE_MAX
 
     def clear(self) -> None:
-        """Begin nothing any more: the connection is gone."""
+        """Drop all turns, because the connection is gone."""
         self._closed = True
         self._waiting.clear()
-        # They lead back to the connection, and nobody collects cycles of which there are many.
-        self._may_begin, self._on_full = _nothing_begins, _nobody_is_told
+        # The callbacks lead back to the connection, and cycles of which there are many are not collected
+        # soon.
+        self._may_begin, self._on_full = _nothing_begins, _ignore_full
 
 
 def _nothing_begins() -> bool:
     return False
 
 
-def _nobody_is_told(_: bool) -> None:
-    """There is no socket any more."""
+def _ignore_full(_: bool) -> None:
+    """Ignore that turns are full or not: there is no socket any more."""
