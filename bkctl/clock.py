@@ -10,10 +10,10 @@ class Clock(Protocol):
     """The times that the engine asks for."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Return the seconds since an arbitrary start; they never go back."""
 
     def time_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
+        """Return the milliseconds since 1970-01-01 UTC."""
 
 
 class SystemClock:

@@ -139,7 +139,7 @@ class StorageError(BkctlError):
 class NoSpaceError(StorageError):
     """No room for new bytes or names, or no descriptor for a file.
 
-    What was there before is unharmed; a later attempt may succeed.
+    Earlier data is unharmed; a later attempt may succeed.
     """
 
 

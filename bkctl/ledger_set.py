@@ -52,7 +52,7 @@ class LedgerSet(Collection[int]):
             yield from sorted(part)
 
     def in_order(self) -> Iterator[int]:
-        """All ids, ascending."""
+        """Yield all ids, ascending."""
         # An iterator gives up its list when it is through with it, so that the lists do not go all at once.
         return merge(*[iter(sorted(part)) for part in self._parts])
 
@@ -77,7 +77,7 @@ class LedgerSet(Collection[int]):
             parts[ledger % PARTS].pop(ledger, None)
 
     def copy(self) -> LedgerSet:
-        """Another one with the same ids."""
+        """Return another one with the same ids."""
         return self.of_parts([part.copy() for part in self._parts])
 
     def clear(self) -> None:

@@ -74,7 +74,7 @@ class Workers:
     def results(
         self, call: Callable[[Task, Advance], Result], tasks: Iterable[Task], advance: Advance = nobody
     ) -> Iterator[Result]:
-        """``call(task, advance)`` of every task, in the order in which they are done.
+        """Yield ``call(task, advance)`` of every task, in the order in which they are done.
 
         Tasks are taken from the iterable as processes become free; ``call`` reports progress often, because
         this process looks for the others whenever its own task does. Raises what ``call`` raises, and

@@ -746,7 +746,7 @@ cdef class SortedEntries:
     cdef size_t _count, _next
     cdef uint32_t _tables
     cdef bint _sorted
-    # What keeps the bodies in memory, whatever becomes of the tables.
+    # The owners that keep the bodies in memory, also when the tables change.
     cdef list _kept
 
     def __cinit__(self):
@@ -795,7 +795,7 @@ cdef class SortedEntries:
         cdef size_t count = self._count
         if self._sorted:
             return
-        # Nobody reads them meanwhile, and no second call finds them.
+        # Nobody reads them during that, and no second call finds them.
         self._items = NULL
         self._count = 0
         self._sorted = True

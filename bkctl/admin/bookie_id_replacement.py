@@ -3,7 +3,7 @@
 For a bookie that was given another id and kept its entries. Each ledger is looked at by itself: the new id
 must answer for the first and the last entry of every segment that is to name it, or the ledger stays as it
 is; otherwise a lost replica would pass for one that is there. A ledger is changed by one compare-and-set.
-What is to be changed is recorded before, so that a run that was cut short is simply made again.
+The ids and their ledgers are recorded before, so that a run that was cut short is simply made again.
 
 Source: ``org.apache.bookkeeper.client.UpdateLedgerOp``.
 """

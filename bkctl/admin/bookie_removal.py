@@ -1,7 +1,7 @@
 """Taking bookies out of ledgers, and out of the cluster, from a command: the blocking form of the moves.
 
-What is decided and copied is :mod:`bkctl.replication`'s (``bookie_move``, ``bookie_drain``); here are the
-event loop, the client, and the bookie's switch, which its HTTP admin has.
+The decisions and the copies are those of :mod:`bkctl.replication` (``bookie_move``, ``bookie_drain``). This
+module has the event loop, the client, and the bookie's switch, which its HTTP admin has.
 """
 
 from __future__ import annotations

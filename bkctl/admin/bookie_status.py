@@ -1,4 +1,4 @@
-"""Tell how a running bookie is, by its HTTP admin; this works on Java bookies too."""
+"""Report how a running bookie is, by its HTTP admin; this works on Java bookies too."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def text_of(value: object) -> str | None:
 
 
 def truth(value: object) -> bool:
-    """Tell whether a value is true; Java also writes the word."""
+    """Return whether a value is true; Java also writes the word."""
     return value is True or (isinstance(value, str) and value.lower() == "true")
 
 
@@ -81,7 +81,7 @@ def base(url: str) -> str:
 def require_named_host(url: str) -> None:
     """Refuse to send the token to an address that nobody named: one that stands in a cluster's metadata.
 
-    Whoever may write a registration could have the token otherwise. The loopback is this machine. Raises
+    A user who may write a registration could get the token otherwise. The loopback is this machine. Raises
     RefusedError when there is a token and the host of ``url`` is not in ``BKCTL_HTTP_TOKEN_HOSTS``.
     """
     host = urlsplit(url).hostname or ""
@@ -114,7 +114,7 @@ def call(
 ) -> object:
     """Send a request and return the JSON of the answer, or its text.
 
-    What may change something carries the token of the environment, if there is one. Raises
+    A request that may change something carries the token of the environment, if there is one. Raises
     ConnectionFailedError, RefusedError for an error status, UsageError for a token that cannot be sent.
     """
     data = None if body is None else json.dumps(body).encode()

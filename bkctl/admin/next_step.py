@@ -1,4 +1,4 @@
-"""Tell what to do about a finding: the commands that end it, or why none can and what to do instead."""
+"""The next step after a finding: the commands that end it, or why none can and what to do instead."""
 
 from __future__ import annotations
 

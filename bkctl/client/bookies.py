@@ -83,7 +83,7 @@ def list_bookies(store: MetadataStore) -> list[KnownBookie]:
 
 
 def registered_ids(store: MetadataStore) -> list[str]:
-    """Ids of all bookies that are up, ascending."""
+    """Return the ids of all bookies that are up, ascending."""
     return list(store.registration.bookies().everyone)
 
 

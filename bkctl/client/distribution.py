@@ -51,7 +51,7 @@ class Distribution:
         return tuple([(first + w) % size for w in range(self.write_quorum)])
 
     def ensemble_set(self, entry: int) -> tuple[int, ...]:
-        """All E indices, beginning with those that hold ``entry``."""
+        """Return all E indices, beginning with those that hold ``entry``."""
         size = self.ensemble_size
         first = entry % size
         return tuple([(first + w) % size for w in range(size)])

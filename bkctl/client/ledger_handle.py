@@ -116,7 +116,7 @@ class ReadOnlyLedgerHandle(_Ledger):
         return self._metadata.state is LedgerState.CLOSED
 
     async def read(self, first: int, last: int, *, unconfirmed: bool = False) -> list[LedgerEntry]:
-        """Entries ``first`` to ``last``, both included, digests checked, all or none.
+        """Return the entries ``first`` to ``last``, both included, digests checked, all or none.
 
         All of it is held in memory: see :meth:`entries` for long ranges. ``unconfirmed`` allows entries above
         :attr:`last_add_confirmed`, which may vanish in a recovery. Raises UsageError for a range that cannot
@@ -327,7 +327,7 @@ class WriterHandle(_Ledger):
         return cast("int", await self._begun(self._machine.force()))
 
     async def flush_last_add_confirmed(self) -> int:
-        """Tell the bookies the LAC, so that readers see the last entry without a further one."""
+        """Send the LAC to the bookies, so that readers see the last entry without a further one."""
         return cast("int", await self._begun(self._machine.flush_lac()))
 
     async def read(self, first: int, last: int) -> list[LedgerEntry]:

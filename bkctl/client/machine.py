@@ -112,7 +112,7 @@ class ChooseBookies:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Tell the caller of a part of the operation (one append) how it ended; not the machine's end."""
+    """Report to the caller of a part of the operation (one append) how it ended; not the machine's end."""
 
     token: Token
     value: object = None

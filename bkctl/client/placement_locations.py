@@ -24,7 +24,7 @@ SCRIPT_TIMEOUT_S = 10.0
 ARGUMENTS_MAX = 100
 _REMEMBERED_MAX = 100_000
 
-#: After a failure, and between two looks at what may change.
+#: Seconds after a failure, and between two reads of a mapping that may change.
 _REFRESH_S = 60.0
 
 #: Locations of bookies, asked for whenever some are chosen; those that are not named stand nowhere known.
@@ -97,7 +97,7 @@ class RememberedLocations:
 class PulsarLocations:
     """The rack mapping that ``read`` gives (None: there is none), read again once a minute.
 
-    What cannot be read leaves the mapping as it was.
+    A file that cannot be read leaves the mapping as it was.
     """
 
     def __init__(self, read: Callable[[], bytes | None], clock: Clock | None = None) -> None:

@@ -140,7 +140,7 @@ class _Writer(_OpenLedger[_WriterHandle]):
     """The common part of both kinds of writers."""
 
     def read(self, first: int, last: int) -> list[LedgerEntry]:
-        """Entries that are acknowledged."""
+        """Return the entries that are acknowledged."""
         return self._thread.call(self.handle.read(first, last))
 
     def force(self) -> int:
@@ -228,7 +228,7 @@ class LedgerReader(_OpenLedger[ReadOnlyLedgerHandle]):
     def entries(
         self, first: int = 0, last: int | None = None, *, unconfirmed: bool = False
     ) -> Iterator[LedgerEntry]:
-        """Entries one by one. See :meth:`ReadOnlyLedgerHandle.entries`."""
+        """Yield the entries one by one. See :meth:`ReadOnlyLedgerHandle.entries`."""
         return _flattened(self._thread, self.handle.batches(first, last, unconfirmed=unconfirmed))
 
     def read_last_add_confirmed(self) -> int:
@@ -236,7 +236,7 @@ class LedgerReader(_OpenLedger[ReadOnlyLedgerHandle]):
         return self._thread.call(self.handle.read_last_add_confirmed())
 
     def tail(self, first: int | None = None) -> Iterator[LedgerEntry]:
-        """Entries as they are confirmed, until the ledger is closed."""
+        """Yield the entries as they are confirmed, until the ledger is closed."""
         return _flattened(self._thread, self.handle.tail_batches(first))
 
 
@@ -354,7 +354,7 @@ async def _connected(
 
 
 def _flattened(thread: _LoopThread, batches: AsyncIterator[list[_Item]]) -> Iterator[_Item]:
-    """Items of an asynchronous iterator of batches, a visit to the loop's thread for each batch."""
+    """Yield the items of an asynchronous iterator of batches, a visit to the loop's thread for each batch."""
     steps = _Steps(batches)
     try:
         while (batch := thread.run(steps.following)) is not None:
@@ -409,7 +409,7 @@ _BATCH_BYTES = 1 << 20
 
 
 def _batches(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Entries in batches of bounded number and size."""
+    """Yield the entries in batches of bounded number and size."""
     batch: list[bytes] = []
     size = 0
     for data in entries:

@@ -125,7 +125,7 @@ def _text(value: str | bytes) -> str:
 
 
 def bookie_address(bookie: str, info: BookieServiceInfo | None) -> tuple[str, int] | None:
-    """(host, port) of a bookie's service for clients.
+    """Return (host, port) of a bookie's service for clients.
 
     Taken from what it registered, else from an id of the form ``host:port``; None when neither names it (a
     bookie with a custom id that is not registered).

@@ -84,7 +84,7 @@ def payload(body: bytes, digest_type: DigestType) -> bytes:
 
 
 def frame(body: bytes) -> bytes:
-    """``body`` as a record of a journal or an entry log: i32 length, body."""
+    """Return ``body`` as a record of a journal or an entry log: i32 length, body."""
     return _SIZE.pack(len(body)) + body
 
 
@@ -110,7 +110,7 @@ class EntryBatch:
         return len(self.starts)
 
     def offset(self, index: int) -> int:
-        """File offset of the record's size word (a journal's offset; an index location is 4 more)."""
+        """Return the file offset of the record's size word; an index location is 4 more."""
         return self.base + self.starts[index]
 
     def body(self, index: int) -> bytes:
@@ -119,7 +119,7 @@ class EntryBatch:
         return self.buffer[start : start + self.sizes[index]]
 
     def headers(self) -> Iterator[tuple[int | None, int | None]]:
-        """(lac, ledger length) of every record, (None, None) where the body is too short for them."""
+        """Yield (lac, ledger length) of every record, (None, None) where the body is too short for them."""
         unpack = _LAC_LENGTH.unpack_from
         buffer = self.buffer
         for start, size in zip(self.starts, self.sizes, strict=True):
@@ -141,7 +141,7 @@ class EntryBatch:
         return self._slice(0, count), self._slice(count, len(self.starts))
 
     def split_last(self) -> tuple[EntryBatch, EntryBatch]:
-        """All but the last record, and the last."""
+        """Return all but the last record, and the last."""
         return self.split(len(self.starts) - 1)
 
     def _slice(self, first: int, stop: int) -> EntryBatch:

@@ -107,7 +107,7 @@ def is_direct(data: bytes) -> bool:
 
 
 def encode_header(header: EntryLogHeader) -> bytes:
-    """1024 bytes, or 4096 in the DirectIO layout."""
+    """Return 1024 bytes, or 4096 in the DirectIO layout."""
     head = _HEADER.pack(MAGIC, header.version, header.map_offset, header.ledgers).ljust(HEADER_BYTES, b"\0")
     if not header.direct:
         return head
@@ -132,7 +132,7 @@ def is_map_batch(size: int, ledger: int, entry: int) -> bool:
 
 
 def decode_map_batch(record: bytes, offset: int = 0) -> list[tuple[int, int]]:
-    """(ledger, bytes) pairs of one batch, in their order; ``record`` starts with the size word.
+    """Return (ledger, bytes) pairs of one batch, in their order; ``record`` starts with the size word.
 
     Raises CorruptionError, with ``offset`` added, when the markers or the count are wrong.
     """
@@ -202,7 +202,7 @@ def direct_filler(position: int) -> bytes:
 
 
 def log_name(log_id: int) -> str:
-    """File name of a log."""
+    """Return the file name of a log."""
     return f"{log_id:x}.log"
 
 
@@ -215,7 +215,7 @@ def parse_log_name(name: str) -> int | None:
 
 
 def compacting_name(log_id: int) -> str:
-    """File name of a compaction's target while it is being written."""
+    """Return the file name of a compaction's target while it is being written."""
     return f"{log_name(log_id)}.compacting"
 
 
@@ -226,11 +226,11 @@ def parse_compacting_name(name: str) -> int | None:
 
 
 def compacted_name(target: int, source: int) -> str:
-    """File name of a compaction's target that is whole, with the log that it was made from."""
+    """Return the file name of a compaction's target that is whole, with the log that it was made from."""
     return f"{log_name(target)}.{source:x}.compacted"
 
 
 def parse_compacted_name(name: str) -> tuple[int, int] | None:
-    """Target and source in ``<hex>.log.<hex>.compacted``, or None when ``name`` is none."""
+    """Return the target and source in ``<hex>.log.<hex>.compacted``, or None when ``name`` is none."""
     found = _COMPACTED.fullmatch(name)
     return None if found is None else (int(found[1], 16), int(found[2], 16))

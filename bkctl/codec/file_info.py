@@ -147,7 +147,10 @@ def _decode_lac(data: bytes, position: int) -> bytes | None:
 
 
 def encode_header(header: FileInfoHeader) -> bytes:
-    """1024 bytes. Raises ValueError for what such a header cannot hold; version 0 has no explicit LAC."""
+    """Return the 1024 bytes of a header. Raises ValueError for a value that such a header cannot hold.
+
+    Version 0 has no explicit LAC.
+    """
     lac = header.explicit_lac
     parts = [_HEAD.pack(MAGIC, header.version, len(header.master_key)), header.master_key]
     parts.append(_I32.pack(header.state))
@@ -219,7 +222,7 @@ def encode_slots(
 
 
 def index_path(ledger: int) -> str:
-    """Path of a ledger's file below ``current``, with ``/``."""
+    """Return the path of a ledger's file below ``current``, with ``/``."""
     return f"{ledger >> 8 & 0xFF:x}/{ledger & 0xFF:x}/{ledger:x}.idx"
 
 

@@ -276,7 +276,7 @@ def padding_record(position: int, alignment: int) -> JournalRecord | None:
 
 
 def journal_name(journal_id: int) -> str:
-    """File name of a journal."""
+    """Return the file name of a journal."""
     return f"{journal_id:x}.txn"
 
 

@@ -44,7 +44,7 @@ ZERO_MARK = LastMark(0, 0)
 
 
 def last_mark_name(journal: int, journals: int) -> str:
-    """File name of the mark of journal number ``journal`` of ``journals``."""
+    """Return the file name of the mark of journal number ``journal`` of ``journals``."""
     return "lastMark" if journals == 1 else f"lastMark.{journal}"
 
 
@@ -65,7 +65,7 @@ def decode_last_mark(data: bytes) -> LastMark:
 
 
 def encode_last_mark(mark: LastMark) -> bytes:
-    """Sixteen bytes. Raises UsageError when a number does not fit an i64 >= 0."""
+    """Return the sixteen bytes. Raises UsageError when a number does not fit an i64 >= 0."""
     if not (0 <= mark.journal_id <= _I64_MAX and 0 <= mark.offset <= _I64_MAX):
         raise UsageError(f"last mark {mark.journal_id}:{mark.offset} is out of range")
     return _MARK.pack(mark.journal_id, mark.offset)

@@ -74,7 +74,7 @@ def encode_ledger_key(ledger: int) -> bytes:
 
 
 def decode_ledger_key(key: bytes) -> tuple[int, int]:
-    """Ledger id and length of the key, 8 or 16.
+    """Return the ledger id and length of the key, 8 or 16.
 
     The id is ``FLAGS_ID`` for the row of flags. Raises CorruptionError for any other negative id and for
     keys of any other form.

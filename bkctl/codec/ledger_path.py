@@ -85,7 +85,7 @@ def ledger_id(path: str) -> int:
 
 
 def split_ledger_path(path: str) -> tuple[str, int] | None:
-    """Root and ledger id of a whole path, or None for a znode that is no ledger.
+    """Return the root and ledger id of a whole path, or None for a znode that is no ledger.
 
     ``/ledgers/00/0000/L0002`` gives ``("/ledgers", 2)``. An id beyond an i64 is no ledger.
     """

@@ -107,7 +107,7 @@ def decode_value(value: bytes) -> Location | None:
 
 
 def decode_rows(rows: Sequence[tuple[bytes, bytes]]) -> LocationColumns:
-    """Many rows at once. Raises CorruptionError when one of them does not decode, naming its key."""
+    """Return many rows at once. Raises CorruptionError when one of them does not decode, naming its key."""
     if not rows:
         return LocationColumns(array("q"), array("q"), array("i"), array("I"))
     keys, values = zip(*rows, strict=True)

@@ -112,7 +112,7 @@ def merge_text(message: Message, text: bytes, *, what: str, base: int = 0) -> No
 
 
 def _plain_pieces(text: str, what: str, base: int) -> tuple[list[str], list[int]]:
-    """Words, plain literals and signs, each with its position in the text."""
+    """Return the words, plain literals and signs, each with its position in the text."""
     pieces: list[str] = []
     positions: list[int] = []
     position = depth = 0

@@ -89,7 +89,7 @@ class UnderreplicatedMark:
 
 
 def check_path(kind: CheckKind) -> str:
-    """Path of a check's time stamp, below the ledgers root."""
+    """Return the path of a check's time stamp, below the ledgers root."""
     return f"underreplication/{kind.value}"
 
 
@@ -192,7 +192,7 @@ def vote_number(name: str) -> int | None:
 
 
 def decode_delay_s(data: bytes) -> int:
-    """Seconds that an auditor waits for a lost bookie. Raises CorruptionError."""
+    """Return the seconds that an auditor waits for a lost bookie. Raises CorruptionError."""
     found = _SECONDS.match(data)
     if found is None:
         raise CorruptionError("lost bookie recovery delay", expected="a number of seconds")

@@ -75,7 +75,7 @@ def begin_command(
 ) -> None:
     """[online] [writes] Switch autorecovery off for the whole cluster, and lengthen its delay.
 
-    What was set before is recorded, with who did it and when. Refused with exit code 4 while one is on.
+    The earlier settings are recorded, with the user and the time. Refused with exit code 4 while one is on.
 
     Examples:
 

@@ -77,7 +77,7 @@ def without_a_file(working_directory: str) -> dict[str, tuple[str, ...]]:
 def build(
     values: GivenValues, memory_bytes: int | None, *, loopback_only: bool, notices: list[Notice]
 ) -> settings.BookieConfig:
-    """Every section out of the values. Raises UsageError."""
+    """Return every section out of the values. Raises UsageError."""
     memory = settings.DEFAULT_MEMORY_BYTES if memory_bytes is None else memory_bytes
     if memory < _MIB:
         raise UsageError(f"--memory: expected at least 1 MiB, found {memory} bytes")

@@ -10,7 +10,7 @@ r"""Java properties, as BookKeeper's ``ServerConfiguration.loadConf`` reads them
     include=more.conf  relative to the including file; includeoptional may be missing
     other=${key}/x     also ${env:NAME} and ${key:-default}
 
-What surprises, and is so in Java (commons-configuration 2.12):
+Surprises, which are the same in Java (commons-configuration 2.12):
 
 * a key given twice is one list; a scalar takes its **first** value;
 * lists are split twice, so an escaped comma splits after all: a value can hold no comma;
@@ -72,7 +72,7 @@ class Properties:
     beyond_ascii: tuple[str, ...] = ()
 
     def by_key(self) -> dict[str, list[Setting]]:
-        """Every key with its settings, in order of appearance."""
+        """Return every key with its settings, in order of appearance."""
         found: dict[str, list[Setting]] = {}
         for setting in self.settings:
             found.setdefault(setting.key, []).append(setting)
@@ -240,7 +240,7 @@ def _joined(settings: list[Setting]) -> tuple[str, ...]:
 
 
 def _logical_lines(text: str, path: str) -> Iterator[tuple[int, str]]:
-    """Lines with continuations joined and comments left out; the number is that of the first."""
+    """Yield the lines with continuations joined and comments left out; the number is that of the first."""
     parts: list[str] = []
     start = 0
     for number, raw in enumerate(_LINE_END.split(text), 1):

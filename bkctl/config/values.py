@@ -57,7 +57,7 @@ class GivenValues:
         self.asked: set[str] = set()
 
     def where(self, name: str) -> str:
-        """``file:line`` of a key, or that it is a default."""
+        """Return ``file:line`` of a key, or that it is a default."""
         return self._given[name].where if name in self._given else "default"
 
     def is_given(self, name: str) -> bool:

@@ -46,7 +46,7 @@ def examine(
 def directory_facts(
     filesystem: FileSystem, directory: str, holds_index: bool, kind: StorageKind = DEFAULT
 ) -> DirectoryFacts:
-    """One configured directory; ``holds_index``: the storage keeps an index in it.
+    """Return one configured directory; ``holds_index``: the storage keeps an index in it.
 
     Raises as :func:`examine`.
     """

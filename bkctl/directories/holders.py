@@ -56,7 +56,7 @@ class Holder:
 
 
 def holders(directory: str) -> list[Holder]:
-    """Every other process that holds a database of ``directory`` or has a file below it open.
+    """Return every other process that holds a database of ``directory`` or has a file below it open.
 
     One row for each process and way, database locks first (one that this process holds itself included).
     Raises NotFoundError when there is no such directory, StorageError when the system fails.

@@ -381,7 +381,7 @@ def _place(current: str, paths: tuple[str, ...]) -> int | None:
 
 
 def _common_end(left: str, right: str) -> int:
-    """How many names at the end two paths share."""
+    """Return how many names at the end two paths share."""
     count = 0
     for one, other in zip(reversed(left.split("/")), reversed(right.split("/")), strict=False):
         if one != other:

@@ -1,8 +1,9 @@
 """Whose the files are that a command leaves in a bookie's directory when root runs it.
 
-A bookie runs as its own user. What root makes beside its files is root's, RocksDB's new files included, and
-the bookie then cannot start. So at the end of every command that held a directory (``directories.holders``)
-what is root's in it is given to the directory's owner, also what a command that was killed has left.
+A bookie runs as its own user. Files that root makes beside its files are root's, RocksDB's new files
+included, and the bookie then cannot start. So at the end of every command that held a directory
+(``directories.holders``) the files of root in it are given to the directory's owner, also those that a killed
+command has left.
 
 Root gives away nothing that others know by another name: the owner of the directory may have put a second
 name of one of root's files there. Links are neither followed nor given away, and folders of work
@@ -31,7 +32,7 @@ Owner = tuple[int, int]
 def give_to_owner(descriptor: int, directory: str) -> None:
     """Give what is root's below an open directory to the directory's owner, durably; for root alone.
 
-    Nobody writes there meanwhile, and databases are closed. Raises StorageError.
+    Nobody may write there during the call, and databases are closed. Raises StorageError.
     """
     if os.geteuid() != _ROOT:
         return

@@ -293,7 +293,7 @@ def _position_by_path(directory: LedgerDirectory, cookie: Cookie) -> bool:
 
 
 def _journals_beside(fs: FileSystem, placed: Sequence[LedgerDirectory]) -> tuple[JournalFile, ...]:
-    """Journals that the cookie names, or in the folder that holds the ledger directories.
+    """Return the journals that the cookie names, or in the folder that holds the ledger directories.
 
     Those with another cookie are of another bookie, which replays them into its own directories.
     """

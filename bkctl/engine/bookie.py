@@ -219,7 +219,7 @@ class Bookie:
             storage.abort()
 
     def force_ledger(self, ledger: int, done: Done) -> None:
-        """Tell ``done`` when everything appended to the ledger's journal before this call is durable.
+        """Call ``done`` when everything appended to the ledger's journal before this call is durable.
 
         An unknown ledger is no error. Raises BadRequestError for a negative id.
         """
@@ -236,7 +236,7 @@ class Bookie:
     def collect_ledger(self, ledger: int) -> bool:
         """Do what :meth:`delete_ledger` does, unless entries of it came since the last flush: then False.
 
-        Whoever writes to it knows of it as alive; whether that is so is asked again at the next collection.
+        A client that writes to the ledger takes it for alive; the next collection asks the cluster again.
         """
         return self._delete_ledger(ledger, written_too=False)
 
@@ -314,7 +314,7 @@ class Bookie:
     def _end_logs_on_full_disks(self, state: DiskState) -> None:
         """End the current logs on disks that have just become full.
 
-        What is on such a disk can then be collected at once, current logs included.
+        The logs on such a disk can then be collected at once, current ones included.
         """
         full = {use.directory for use in state.disks if use.full}
         for storage in self.storages:

@@ -1,12 +1,12 @@
 """The rule for the threads of engine and server: none of them ends silently.
 
-What a thread expects it handles itself. An error that nobody foresaw, at the top of a thread, is one of two:
+A thread handles the errors that it expects. An unforeseen error, at the top of a thread, is one of two:
 
 * It stops the bookie. :class:`EngineThread` logs it with its trace and hands it to ``on_failure`` as the
   reason; nothing more is acknowledged then. That is so wherever the work that was cut off cannot be known to
   be whole, which is everywhere unless there is a good reason.
 * It is reported, and the thread goes on (:func:`reported`, :func:`call_all`). That is for work that is done
-  anew at the next turn, as a look at the disks is, and for calls of other people's code: an answer that
+  again at the next turn, as the check of the disks is, and for calls of other people's code: an answer that
   cannot be given must not cost others theirs.
 
 Threads are started here and nowhere else in engine and server; pools hand their errors to futures.

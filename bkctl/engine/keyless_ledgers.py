@@ -2,9 +2,9 @@
 
 Mostly they were deleted: the row is gone, and the mark was not moved behind the last records. But a journal
 does not prove its key records, so that one changed bit takes the key of a ledger whose entries stand in the
-journal alone. Only the cluster can tell the two apart. A ledger that its metadata still place on this bookie
-gets a row, fenced and in limbo, and so does one of which nobody can tell: garbage collection removes what is
-not needed. Without a cluster the records are left out, as Java does, and the report says how many.
+journal alone. Only the cluster can distinguish the two. A ledger that its metadata still place on this bookie
+gets a row, fenced and in limbo, and so does one of which that is not known: garbage collection removes what
+is not needed. Without a cluster the records are left out, as Java does, and the report says how many.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class KeylessLedgers:
         self._kept: dict[int, bool] = {}
 
     def is_kept(self, ledger: int) -> bool:
-        """Whether the records of a ledger without row and key are kept."""
+        """Return whether the records of a ledger without row and key are kept."""
         if ledger not in self._kept:
             self._kept[ledger] = self._ask(ledger)
         return self._kept[ledger]

@@ -96,7 +96,7 @@ class LacWatches:
 
 
 def notify_all(groups: list[_Group], lac: int, changed_ms: int | None) -> None:
-    """Tell the watches of some groups; called without locks."""
+    """Notify the watches of some groups; called without locks."""
     for group in groups:
         for watch in group:
             watch.notify(lac, changed_ms)

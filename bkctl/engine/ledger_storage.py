@@ -108,7 +108,7 @@ class EntryLocations(Protocol):
     def changes(self) -> int:
         """A number that is another one whenever something was put or deleted, done or failed.
 
-        While nobody does, what was found behind a look at it is still so if it is the same.
+        While the count stays the same, so do the answers of the index since.
         """
 
     def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
@@ -204,9 +204,9 @@ class LogKeeper(Protocol):
 class LedgerStorage(Protocol):
     """Entries and ledger rows of one or more ledger directories.
 
-    What is put, set or deleted is durable once a :meth:`flush` that began later has returned; until then the
-    journal has it. A failure is final when entries could not be made durable: ``on_failure``, given to the
-    constructor, is called once, and puts and flushes are refused from then on. Reads go on.
+    An entry or row that is put, set or deleted is durable once a :meth:`flush` that began later has returned;
+    until then the journal has it. A failure is final when entries could not be made durable: ``on_failure``,
+    given to the constructor, is called once, and puts and flushes are refused from then on. Reads go on.
 
     The engine sets these, all called without locks: ``on_room`` when a put that was refused may be tried
     again; ``on_no_space`` when a flush found a disk full, and ``on_space`` when the next one has succeeded;

@@ -30,10 +30,10 @@ BURIED_MAX = 100_000
 class LedgerTable:
     """Descriptors, at most about ``descriptors_max``; beyond, idle ones are forgotten.
 
-    They stand in a queue. Whenever there is one too many, some at its front are looked at: one that was used
-    since the last look, or is not idle, goes to the end of the queue, the others are forgotten. So the least
+    They stand in a queue. Whenever there is one too many, some at its front are examined: one that was used
+    since the last time, or is not idle, goes to the end of the queue, the others are forgotten. So the least
     recently used go first, a use costs nothing but a flag, and no call takes long. When all were in use, the
-    bound is exceeded by a thirtieth at most, until the looks have come round.
+    bound is exceeded by a thirtieth at most, until all have been examined.
 
     ``grants`` maps master key + ledger id to the descriptor of every ledger that takes plain adds right now:
     open, and with its key in the journal.

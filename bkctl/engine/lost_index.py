@@ -10,7 +10,7 @@ last mark, too. So an index counts as lost only when a log holds a record that n
 That there is no mark proves nothing: it may be lost as well. A young bookie of another kind that is cut off
 within its first flush, and whose journal lacks a record of its log, is refused, too; nothing of it is lost.
 
-Who accepts the loss gets every ledger of the directory in limbo: those of the logs and of all kept journals
+An accepted loss puts every ledger of the directory into limbo: those of the logs and of all kept journals
 where the ledger rows are lost, else those that have a row.
 """
 

@@ -15,7 +15,7 @@ from bkctl.engine.replay_report import ReplayReport
 class ReplayedLedgers:
     """Rows and entries over all ledger directories; ``lock`` is the engine lock.
 
-    ``keyless`` tells which ledgers without a row are kept.
+    ``keyless`` decides which ledgers without a row are kept.
     """
 
     def __init__(

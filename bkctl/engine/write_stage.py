@@ -470,7 +470,7 @@ class WriteStage:
     def _broken(self, error: BkctlError) -> None:
         """End the stage for an error that ended the thread.
 
-        What is held is answered, and nothing is taken any more.
+        The held adds are answered, and no add is taken any more.
         """
         with self._lock:
             self._stopping = True

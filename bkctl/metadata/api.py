@@ -163,10 +163,10 @@ class RegistrationManager(Protocol):
         """Remove this instance's registration; without one nothing happens."""
 
     def bookies(self) -> RegisteredBookies:
-        """All bookies that are up."""
+        """Return all bookies that are up."""
 
     def registration(self, bookie: str) -> Registration | None:
-        """How a bookie is registered; None when it is not. One registered in both ways is read-only."""
+        """Return how a bookie is registered, None if it is not. One registered in both ways is read-only."""
 
     def watch_bookies(self, changed: Callable[[RegisteredBookies], None]) -> Subscription:
         """Call ``changed`` with what :meth:`bookies` gives, once soon and after every change.
@@ -206,10 +206,10 @@ class CookieStore(Protocol):
         """Remove the cookie that was read with ``version``. Raises VersionConflictError, NotFoundError."""
 
     def cookie_bookies(self) -> list[str]:
-        """Ids that have a cookie, ascending: every bookie that was ever formatted."""
+        """Return the ids that have a cookie, ascending: every bookie that was ever formatted."""
 
     def cookies(self) -> Mapping[str, Versioned]:
-        """All cookies by bookie id, ascending."""
+        """Return all cookies by bookie id, ascending."""
 
 
 # --- ledgers ------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class LedgerManager(Protocol):
         """Yield the ids of :meth:`ledger_ranges`, one by one."""
 
     def missing_ledgers(self, ledgers: Iterable[int]) -> Iterator[int]:
-        """Those of ``ledgers`` that have no metadata, in their order.
+        """Yield those of ``ledgers`` that have no metadata, in their order.
 
         The proof is that of :meth:`ledger_exists` for each, at the price of a few waits for many of them.
         """

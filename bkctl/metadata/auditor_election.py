@@ -114,7 +114,7 @@ class TreeAuditorElection:
                 return False
             self._elected = (vote, session)
         self._close_watch()
-        # The first look of the watch finds out when the vote went before it was watched.
+        # The first read of the watch finds out when the vote went before it was watched.
         self._watch = self._tree.watch_node(vote, self._look_at_the_vote)
         with contextlib.suppress(NodeMissingError):
             # For people who look; nobody may rely on it, as it stays when the auditor goes.

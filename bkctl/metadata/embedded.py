@@ -135,7 +135,7 @@ class SqliteTree(NodeTree):
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of the block or, when it raises, nothing."""
+        """Run one transaction: all of the block or, when it raises, nothing."""
         with self._opened(create=True) as connection:
             assert connection is not None
             connection.execute("BEGIN IMMEDIATE")
@@ -454,8 +454,8 @@ class SqliteTree(NodeTree):
 
     def watch_children(self, path: str, changed: Callable[[], None]) -> Subscription:
         def look() -> object:
-            # In this order: what changes in between is seen by the next look. A child that came and went
-            # between two looks has changed something that a listener may have seen by another watch.
+            # In this order: a change in between is seen by the next read. A child that came and went
+            # between two reads has changed something that a listener may have seen by another watch.
             made = self.children_made(path)
             names = self.children(path)
             return made, None if names is None else sorted(names)

@@ -46,7 +46,7 @@ def http_urls(bookie: str, info: BookieServiceInfo) -> list[str]:
 
 
 def registered_infos(store: MetadataStore) -> Iterator[tuple[str, BookieServiceInfo | CorruptionError]]:
-    """Every bookie that is up, ascending by id, with what it registered, or why that cannot be read.
+    """Yield every bookie that is up, ascending by id, with what it registered, or why that cannot be read.
 
     Raises what the store raises.
     """

@@ -59,7 +59,7 @@ class LedgerListing:
             yield LedgerRange(first, LEDGER_ID_MAX, ())
 
     def _filled(self, layout: LedgerLayout, names: list[str]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """(last id, ledgers) of each range that has ledgers."""
+        """Yield (last id, ledgers) of each range that has ledgers."""
         if layout is LedgerLayout.FLAT:
             yield from self._flat(names)
             return

@@ -88,7 +88,7 @@ class TreeLedgerManager:
         return StoredLedger(ledger, metadata, node.version, node.created_ms)
 
     def _nodes(self, ledgers: Iterable[int]) -> Iterator[tuple[int, str, Node | None]]:
-        """Each ledger with its path and its node."""
+        """Yield each ledger with its path and its node."""
         asked: deque[int] = deque()
 
         def paths() -> Iterator[str]:

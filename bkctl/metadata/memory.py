@@ -56,7 +56,7 @@ class MemoryCluster:
         self.tell(tree.parent_of(path), names=True)
 
     def tell(self, path: str, *, names: bool = False) -> None:
-        """Tell the watches of a node, or those of the ``names`` below it, that it has changed."""
+        """Notify the watches of a node, or those of the ``names`` below it, that it has changed."""
         for watch in self.watches:
             if (watch.path, watch.names) == (path, names):
                 watch.post()

@@ -33,7 +33,7 @@ from bkctl.metadata.tree import (
 #: A server rounds the end of a session up to its next tick, which is at most half a session timeout.
 _OLD_SESSION_TIMEOUTS = 1.5
 
-#: Two looks that agree end it; where bookies change all the time the last one counts.
+#: Two reads that agree end it; where bookies change all the time the last one counts.
 _LOOKS_MAX = 5
 
 

@@ -112,7 +112,7 @@ class NodeTree(abc.ABC):
 
     @abc.abstractmethod
     def children(self, path: str) -> list[str] | None:
-        """Names of the node's children, in no order; None when the node itself is missing."""
+        """Return the names of the node's children, in no order; None when the node itself is missing."""
 
     @abc.abstractmethod
     def children_made(self, path: str) -> int | None:

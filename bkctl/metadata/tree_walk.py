@@ -27,7 +27,7 @@ def walk(tree: NodeTree, path: str) -> Iterator[tuple[str, Node]]:
 def _nodes(tree: NodeTree, places: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, Node]]:
     """Walk from several places, each with a number that is given out again with every node below it.
 
-    What is below a group of nodes is read as one stream, so that narrow directories cost no waits each.
+    The nodes below a group of nodes are read as one stream, so that narrow directories cost no waits each.
     """
     numbers: deque[int] = deque()
     nodes = tree.get_many(_numbered(places, numbers))

@@ -43,7 +43,7 @@ class LatencyHistogram:
             self.maximum_s = seconds
 
     def quantile(self, fraction: float) -> float:
-        """Seconds that ``fraction`` (0 to 1) of the events did not exceed; 0.0 without events."""
+        """Return the seconds that ``fraction`` (0 to 1) of the events did not exceed; 0.0 without events."""
         wanted = fraction * self.count
         seen = 0
         for bucket, count in enumerate(self.buckets):
@@ -53,7 +53,7 @@ class LatencyHistogram:
         return self.maximum_s
 
     def filled(self) -> list[tuple[float, int]]:
-        """(longest time in seconds, events) of every bucket that has events, ascending.
+        """Return (longest time in seconds, events) of every bucket that has events, ascending.
 
         Two samples of these give the distribution of the time between them.
         """
@@ -78,7 +78,7 @@ class LatencyWindow:
         self._before, self._middle = self._middle, list(self.total.buckets)
 
     def quantile(self, fraction: float) -> float | None:
-        """Seconds that ``fraction`` of the window's events did not exceed; None without events."""
+        """Return the seconds that ``fraction`` of the window's events did not exceed; None without events."""
         return self.quantiles((fraction,))[0]
 
     def quantiles(self, fractions: Sequence[float]) -> list[float | None]:

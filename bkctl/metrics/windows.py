@@ -8,8 +8,8 @@ from bkctl.metrics.latency import LatencyHistogram, LatencyWindow
 class Windows:
     """Windows by name; a metric whose histogram has been replaced starts over.
 
-    Every ``rollover_s`` the windows move on when somebody looks, so a quantile covers the last one to two of
-    these periods, or the time since the last look when that is longer.
+    Every ``rollover_s`` the windows move on when they are read, so a quantile covers the last one to two of
+    these periods, or the time since the last read when that is longer.
     """
 
     def __init__(self, rollover_s: float, now_s: float) -> None:

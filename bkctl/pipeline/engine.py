@@ -85,7 +85,7 @@ class Engine(Queries, Protocol):
         """How many files are looked at in this process before tasks do it; None for any number."""
 
     def each(self, call: Callable[..., Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        """``call(task, advance)`` of every task, where tables are read, in any order.
+        """Yield ``call(task, advance)`` of every task, where tables are read, in any order.
 
         Calls are those of ``bkctl.pipeline.task_calls``. Raises what they raise.
         """

@@ -1,6 +1,6 @@
 """``index-rebuild``: the indexes of many bookies' directories, built again from their logs.
 
-Unlike the other jobs it writes into the directories. What is done is what ``bkctl index rebuild`` does to one
+Unlike the other jobs it writes into the directories. The job does the work of ``bkctl index rebuild`` on one
 bookie: the old index is kept beside the new one. Here the bookies are done one after the other, each with all
 processes; ``bkctl.spark.index_rebuild`` does them at the same time.
 """

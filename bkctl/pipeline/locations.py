@@ -209,7 +209,7 @@ def written_file(text: str, content: bytes) -> None:
 
 
 def _is_special(path: str) -> bool:
-    """Tell whether something else than a regular file stands at a local path. A link counts as its target."""
+    """Return whether a local path is something else than a regular file. A link counts as its target."""
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except OSError:

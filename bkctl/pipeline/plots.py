@@ -9,7 +9,8 @@ from html import escape
 from bkctl.pipeline.job import Meaning
 
 #: Colours by what a part of a bar means: what is lost is red, what is not known grey. The second shade is for
-#: a second part of the same meaning. Told apart also without colour, by place in the stack and in the legend.
+#: a second part of the same meaning. They are distinguished also without colour, by place in the stack and in
+#: the legend.
 _COLOURS: dict[Meaning, tuple[str, ...]] = {
     "good": ("#5a9a5a", "#8bbf8b"),
     "warning": ("#d98032", "#e8b380"),
@@ -126,7 +127,7 @@ def _colours(meanings: Sequence[Meaning]) -> list[str]:
 
 
 def amount(value: float, is_bytes: bool) -> str:
-    """``1,234`` or ``1.2 MiB``."""
+    """Return a text such as ``1,234`` or ``1.2 MiB``."""
     if not is_bytes:
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3g}"
     for unit in _UNITS:

@@ -73,7 +73,7 @@ def parquet_files(folder: str) -> list[str]:
 
 
 def parquet_schema(folders: Iterable[str]) -> pa.Schema:
-    """All columns of tables in folders, as their first files have them; a folder's files are alike.
+    """Return all columns of tables in folders, as their first files have them; a folder's files are alike.
 
     Raises StorageError for a folder without a file, CorruptionError for one that is no Parquet file or has a
     column with another type than the others.

@@ -304,7 +304,7 @@ class _Run:
         return facts is not None and facts.is_dir
 
     def _sets_with(self, item: Input) -> list[str]:
-        """Folders of the table in directories that earlier runs wrote."""
+        """Return the folders of the table in directories that earlier runs wrote."""
         folders = []
         for path in self._surveyed.table_sets:
             folder = os.path.join(path, item.name)

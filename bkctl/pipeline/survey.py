@@ -106,7 +106,7 @@ class Survey:
         return sum(path.bytes for path in self.paths)
 
     def paths_with(self, source: str) -> tuple[str, ...]:
-        """Paths from which a table can be read."""
+        """Return the paths from which a table can be read."""
         kind = KIND_OF.get(source)
         return tuple(path.path for path in self.paths if kind is None or kind in path.kinds)
 
@@ -243,7 +243,7 @@ def notes_of_logs(surveyed: Survey, each: Each, folder: str) -> list[str]:
 
 
 def noted_logs_gone(notes: Sequence[str], each: Each) -> int:
-    """How many of the logs that tasks noted are not there any more. Raises StorageError."""
+    """Return how many of the logs that tasks noted are not there any more. Raises StorageError."""
     return sum(each(count_gone, notes))
 
 
@@ -292,7 +292,7 @@ def _directory(path: str, found: Sequence[BookieDirectory]) -> SurveyedPath:
 
 
 def bookies_table(filesystem: FileSystem, surveyed: Survey, name: str | None = None) -> pa.Table:
-    """Table ``bookies``; ``name`` wins over cookies.
+    """Return the table ``bookies``; ``name`` wins over cookies.
 
     A directory is given as a whole or not at all: one that is named by a file of it alone has no row.
     """
@@ -326,7 +326,7 @@ def _row(
 
 
 def folded_ranges(ledgers: Sequence[int], ranges_max: int = 256) -> tuple[tuple[int, int], ...]:
-    """Ranges that hold all of ``ledgers``, and others too where there would be too many."""
+    """Return the ranges that hold all of ``ledgers``, and others too where there would be too many."""
     folded: list[tuple[int, int]] = []
     for ledger in sorted(set(ledgers)):
         if folded and ledger == folded[-1][1] + 1:

@@ -86,7 +86,7 @@ class ReceiveBuffer:
         self._want = LENGTH_BYTES
 
     def __len__(self) -> int:
-        """Bytes held back."""
+        """Return the bytes held back."""
         return self._have
 
     def add(self, data: bytes | bytearray | memoryview) -> bytes | None:

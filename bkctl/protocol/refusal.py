@@ -4,9 +4,9 @@ A pure rule over decoded requests. Beside the protocol's own checks it keeps ids
 own records (-0x1000, -0x2000, -0x4000, -0x8000) away from it: Java takes an add with such an id and cannot
 start again afterwards. A plain read of a negative ledger passes; it is just not there.
 
-What stays in memory is bounded here too: a master key is 20 bytes, as every client derives it (SHA-1 of the
-password), and an explicit LAC at most 1 KiB. Java takes both up to the size of a frame and keeps them; a few
-hundred requests then fill a bookie's memory, also after its next start.
+Values that stay in memory are bounded here too: a master key is 20 bytes, as every client derives it (SHA-1
+of the password), and an explicit LAC at most 1 KiB. Java takes both up to the size of a frame and keeps them;
+a few hundred requests then fill a bookie's memory, also after its next start.
 
 Source: ``org.apache.bookkeeper.proto.PacketProcessorBaseV3.isVersionCompatible`` and the processors.
 """

@@ -122,7 +122,7 @@ def pack_header(version: int, opcode: int, flags: int = 0) -> int:
 
 
 def unpack_header(word: int) -> tuple[int, int, int]:
-    """(version as a signed byte, opcode, flags) of an unsigned header word."""
+    """Return (version as a signed byte, opcode, flags) of an unsigned header word."""
     version = word >> 24
     if version == 0:
         return 0, word & 0xFF, 0

@@ -87,7 +87,7 @@ class Office:
     async def ledgers(self, only: Iterable[int] | None = None) -> AsyncIterator[list[LedgerRow]]:
         """Yield all ledgers with their metadata, ascending, a bounded number at a time; or ``only`` some.
 
-        What ends without an error was complete.
+        An audit that ends without an error was complete.
         """
         ledgers = self.store.ledgers
         rows = iter(

@@ -1,6 +1,7 @@
 """An elected auditor's watch over bookies: it audits them when some are lost, and from time to time.
 
-Who comes and goes is noticed while an audit runs, too, so that each bookie's delay begins when it goes.
+Bookies that come and go are noticed while an audit runs, too, so that each bookie's delay begins when it
+goes.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class BookieAudits:
         return min(wanted) - self._office.clock.monotonic() if wanted else None
 
     async def _look(self) -> None:
-        """Tell ``lost`` what there is to know."""
+        """Give ``lost`` everything that is known now."""
         office, lost = self._office, self._lost
         up = await office.up()
         written = await office.in_thread(office.store.underreplication.lost_bookie_recovery_delay_written)

@@ -1,12 +1,14 @@
 """Making the replicas of a closed ledger whole where they are: no bookie is replaced, no metadata change.
 
 Every entry is read from every bookie that the metadata give it (:mod:`bkctl.replication.replica_survey`).
-What is missing, unknown or corrupt there is copied from a replica that its digest proves, and read back.
+An entry that is missing, unknown or corrupt there is copied from a replica that its digest proves, and read
+back.
 Where a bookie then has all that it should have and has the ledger in limbo, it is asked to leave limbo.
 
-What no replica proves is lost where every bookie of the write set has answered, and not known where one has
-not. Nothing is ever made up for it, the ledger ends where it ended, and its bookies stay in limbo, so that a
-missing entry is still "unknown" to every reader. Replicas that prove themselves and differ are left alone.
+An entry that no replica proves is lost where every bookie of the write set has answered, and not known where
+one has not. No replacement is made up for it, the ledger ends where it ended, and its bookies stay in limbo,
+so that a missing entry is still "unknown" to every reader. Replicas that prove themselves and differ are left
+alone.
 
 It goes on where it was: what is there already is read and left alone.
 """
@@ -201,7 +203,7 @@ class InPlaceRepair:
     ) -> list[WantedCopies]:
         """Return what is to be written again in front of corrupt entries that are written again.
 
-        A Java bookie that reads an entry keeps what stands behind it in the old log, without a look at its
+        A Java bookie that reads an entry keeps the records behind it in the old log, without asking its
         index; it would go on with the damaged record. So its neighbours go to the new log together with it.
         """
         states = {(one.entry, each.bookie): each.state for one in window for each in one.replicas}

@@ -1,4 +1,4 @@
-"""One look at a ledger: its metadata, the bookies that are up, and which of its fragments lack copies.
+"""One examination of a ledger: its metadata, the bookies that are up, and its fragments that lack copies.
 
 Source: ``org.apache.bookkeeper.client.LedgerChecker``,
 ``org.apache.bookkeeper.replication.ReplicationWorker`` (``isLastSegmentOpenAndMissingBookies``).

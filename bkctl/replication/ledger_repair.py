@@ -3,7 +3,7 @@
 Closed fragments are copied. While the ledger itself is open, a bookie that its writer needs and that is gone
 gives the writer a grace period to replace it; if it does not, the ledger is recovered and closed, which stops
 the writer, and what was its last fragment can be copied, too. The work ends with a verdict after a bounded
-number of looks; what cannot be done now is the business of :mod:`bkctl.replication.backoff`.
+number of examinations; work that cannot be done now is the business of :mod:`bkctl.replication.backoff`.
 
 Source: ``org.apache.bookkeeper.replication.ReplicationWorker``.
 """

@@ -1,7 +1,7 @@
 """Asking a bookie whether it has a ledger in limbo, and fencing the ledger there; ours or Java's.
 
 Only a ledger in limbo is answered with "unknown" for an entry that nobody can have written; every other one
-with "no such entry". What was lost may have been the fence, so a closed ledger is fenced again before it
+with "no such entry". The fence may be among the lost records, so a closed ledger is fenced again before it
 leaves limbo: it takes no plain add any more anyway.
 
 ====== =========================== =========================================================================

@@ -48,7 +48,7 @@ class LostBookies:
 
     @property
     def spared(self) -> frozenset[str]:
-        """Bookies that are not taken for lost: those up at the last look, and those that went shortly ago."""
+        """Bookies that are not taken for lost: those up at the last check, and those just gone."""
         return frozenset(self._known | self._gone)
 
     @property
@@ -104,7 +104,7 @@ class LostBookies:
     def begin_audit(self) -> frozenset[str]:
         """Return the bookies that are taken for lost as an audit begins.
 
-        What is asked for from now on is another audit, and bookies that go have a delay of their own. So have
+        A later request is for another audit, and bookies that go have a delay of their own. So have
         those that went while an audit ran which is now made again, or one that is made from time to time.
         """
         self._in_audit, self._again = self._again, set()

@@ -1,8 +1,8 @@
 """Looking whether entries that are to be copied can be read, before anything is copied.
 
 Each entry is read as a copy reads it: from any replica, the digest proves it. Where that fails, every replica
-is asked alone, so that what is certainly lost is told apart from what cannot be learned now. A bookie that
-does not answer may have the entry; one that is not registered has it only if it comes back.
+is asked alone, so that a certain loss is distinguished from an entry of which nothing can be learned now. A
+bookie that does not answer may have the entry; one that is not registered has it only if it comes back.
 
 ======= ========================= ==========================================================================
 state   input                     next state, effect

@@ -2,7 +2,7 @@
 
 Several ledgers are worked on at once, within bounds. When the session with the metadata store ends, all locks
 are gone with it: the work on every ledger stops before its next write of metadata, and the worker begins
-anew. Ours and Java's workers share the marks and the locks.
+again. Ours and Java's workers share the marks and the locks.
 
 Source: ``org.apache.bookkeeper.replication.ReplicationWorker``.
 """
@@ -33,8 +33,8 @@ from bkctl.replication.worker_status import WorkerStatus
 #: How long locks are given back at the end.
 _GIVE_BACK_S = 5.0
 
-#: Between two looks through the marks that found nothing there is at least this pause, and this many times
-#: what the look took: with very many marks that others work on, looking must not be all that is done.
+#: Between two searches of the marks that found nothing there is at least this pause, and this many times the
+#: time of the search: with very many marks that others work on, searching must not take all the time.
 _FRUITLESS_PAUSE_S = 0.2
 _FRUITLESS_FACTOR = 10.0
 
@@ -315,7 +315,7 @@ class _Both:
 
 
 class _SessionListener:
-    """Tells a worker of its session, from a thread of the store."""
+    """Reports to a worker how its session is, from a thread of the store."""
 
     def __init__(self, worker: ReplicationWorker, loop: asyncio.AbstractEventLoop) -> None:
         self._worker = worker

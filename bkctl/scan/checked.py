@@ -84,7 +84,7 @@ def survey(
 def checked(
     items: Iterable[Item], records: RecordScan, book: DigestBook, wanted: Wanted = ALL
 ) -> Iterator[CheckedItem]:
-    """Items of one file with the digests of wanted entries checked.
+    """Yield the items of one file with the digests of wanted entries checked.
 
     An entry whose digest proves that it belongs to another ledger than it says is followed by a ``Damage``
     of its ledger id.

@@ -171,7 +171,7 @@ class DigestBook:
         return self._known.get(ledger) or self._forced or self._settled.get(ledger)
 
     def unsettled(self, ledgers: Iterable[int]) -> set[int]:
-        """Those of ``ledgers`` that a survey should still look at."""
+        """Return those of ``ledgers`` that a survey should still look at."""
         return {
             ledger
             for ledger in ledgers

@@ -133,7 +133,7 @@ def first_bytes(filesystem: FileSystem, path: str, length: int) -> bytes:
 
 
 def read_small(filesystem: FileSystem, path: str) -> bytes:
-    """All bytes of a small file. Raises StorageError above 1 MiB, NotFoundError, StorageError."""
+    """Return all bytes of a small file. Raises StorageError above 1 MiB, NotFoundError, StorageError."""
     file = filesystem.open(path)
     try:
         if file.size_bytes > SMALL_FILE_BYTES_MAX:
@@ -200,7 +200,7 @@ def _compaction_target(name: str) -> int | None:
 
 
 def _size(filesystem: FileSystem, path: str) -> int:
-    """Length of a file; 0 where the system does not say, opening it will report why."""
+    """Return the length of a file; 0 where the system does not say, opening it will report why."""
     try:
         facts = filesystem.status(path)
     except StorageError:
@@ -223,7 +223,7 @@ def _holds_idx(filesystem: FileSystem, path: str) -> bool:
 
 
 def _holds_folders(filesystem: FileSystem, path: str) -> bool:
-    """Whether a folder of ``.idx`` files is in ``path``, if only an empty one."""
+    """Return whether a folder of ``.idx`` files is in ``path``, if only an empty one."""
     return next(_idx_folders(filesystem, path), None) is not None
 
 

@@ -102,14 +102,14 @@ class LedgerPlaces:
                 raise CorruptionError(f"znode {second}", expected=f"ledger {self._ids[at]} once", found=first)
 
     def find(self, ledger: object) -> int | None:
-        """Position of a ledger, None when it is not there."""
+        """Return the position of a ledger, None when it is not there."""
         if not isinstance(ledger, int):
             return None
         at = bisect_left(self._ids, ledger)
         return at if at < len(self._ids) and self._ids[at] == ledger else None
 
     def node(self, at: int) -> tuple[str, Znode]:
-        """Path and node of the ledger at a position. Raises CorruptionError, StorageError."""
+        """Return the path and node of the ledger at a position. Raises CorruptionError, StorageError."""
         data = self._file.read_at(self._offsets[at], self._lengths[at])
         try:
             path, value = parse_member(data)

@@ -1,6 +1,6 @@
 """Reading entry logs: header, ledgers map, entries, damage.
 
-What Java does differently is listed in ``docs/differences.md``: Java resynchronises byte by byte on any
+The differences from Java are listed in ``docs/differences.md``: Java resynchronises byte by byte on any
 positive number, ends a scan silently at a size that is too large, and never compares the map with the log.
 """
 
@@ -100,7 +100,7 @@ class EntryLogHead:
 
 
 def read_head(file: SteadyFile) -> EntryLogHead:
-    """Header and ledgers map of a log; never fails on what it reads."""
+    """Return the header and ledgers map of a log; never fails on what it reads."""
     data = file.read_at(0, codec.HEADER_BYTES + 12)
     head = EntryLogHead(file.path, file.size_bytes, codec.EntryLogHeader())
     if file.refused(0, codec.HEADER_BYTES):

@@ -215,7 +215,7 @@ class IdxLedgers:
 
 
 def _paths(fs: FileSystem, current_dir: str) -> Iterator[str]:
-    """Every ``.idx`` before its ``.idx.rloc``."""
+    """Yield every ``.idx`` before its ``.idx.rloc``."""
     for upper in _hex_directories(fs, current_dir):
         for lower in _hex_directories(fs, upper):
             for name in fs.names(lower):

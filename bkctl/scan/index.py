@@ -165,7 +165,7 @@ class LedgerIndex:
         return self._store.path
 
     def rows(self) -> Iterator[LedgerRow | IndexDamage]:
-        """Every row but that of the flags, which is among them only when it is damaged."""
+        """Yield every row but that of the flags, which is among them only when it is damaged."""
         if self._store.damage is not None:
             yield IndexDamage(self.path, "", self._store.damage)
         for key, value in self._store.iterate():
@@ -226,7 +226,7 @@ class LogMetadataCache:
         return self._store.path
 
     def rows(self) -> Iterator[EntryLogMetadata | IndexDamage]:
-        """Every row, in order of log ids. Raises CorruptionError, StorageError."""
+        """Yield every row, in order of log ids. Raises CorruptionError, StorageError."""
         if self._store.damage is not None:
             yield IndexDamage(self.path, "", self._store.damage)
         for key, value in self._store.iterate():

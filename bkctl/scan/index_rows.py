@@ -48,7 +48,7 @@ class LocationSource(Protocol):
     def rows(
         self, ledger: int | None = None, entries: tuple[int, int] | None = None
     ) -> Iterator[LocationColumns | IndexDamage]:
-        """Rows in order of ledger and entry, in batches of 1 to ``BATCH_ROWS``.
+        """Yield the rows in order of ledger and entry, in batches of 1 to ``BATCH_ROWS``.
 
         ``entries`` is the first and the last entry id wanted, both inclusive. Raises CorruptionError or
         StorageError when the index cannot be read any further.
@@ -72,10 +72,10 @@ class LedgerSource(Protocol):
         """The directory it was read from."""
 
     def rows(self) -> Iterator[LedgerRow | IndexDamage]:
-        """Every row, in order of ledgers. Raises CorruptionError, StorageError."""
+        """Yield every row, in order of ledgers. Raises CorruptionError, StorageError."""
 
     def merged(self) -> Iterator[LedgerRow | IndexDamage]:
-        """One row for each ledger: the 8-byte one where there are two."""
+        """Yield one row for each ledger: the 8-byte one where there are two."""
 
     def get(self, ledger: int) -> LedgerRow | None:
         """Return a ledger's merged row. Raises CorruptionError, StorageError."""

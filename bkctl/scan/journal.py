@@ -138,7 +138,7 @@ class JournalHead:
 
 
 def read_head(file: SteadyFile) -> JournalHead:
-    """Header of a journal; never fails on what it reads."""
+    """Return the header of a journal; never fails on what it reads."""
     data = file.read_at(0, codec.HEADER_BYTES)
     head = JournalHead(file.path, file.size_bytes, codec.VERSION_MAX)
     if file.refused(0, codec.SHORT_HEADER_BYTES):

@@ -77,7 +77,7 @@ class LogAnchors:
         return [tuple(found) for found in runs]
 
     def _rows(self) -> Iterator[tuple[int, int, int]]:
-        """(ledger, entry, offset of the size word) of every row that points into the log."""
+        """Yield (ledger, entry, offset of the size word) of every row that points into the log."""
         index = self._open()
         if index is None:
             return

@@ -2,7 +2,7 @@
 
 Both kinds of file are chains of ``i32 size, body``. The chain is followed window by window; where it
 breaks, the records before the break are put in doubt as well (a size word may be what is wrong), and the
-next record that proves itself is looked for (``scan.proof``, ``scan.size_proof``). What lies between is a
+next record that proves itself is looked for (``scan.proof``, ``scan.size_proof``). The range between is a
 ``Damage``.
 
 When the record at the break turns out to be whole except for its size word, because its digest checks over
@@ -116,7 +116,7 @@ class RecordScan:
                 return following
 
     def _window_bytes(self, base: int) -> int:
-        """Bytes to read at ``base``: the record there whole.
+        """Return the bytes to read at ``base``: the record there whole.
 
         A record that is large for a window gets a window behind it, so that sizes which contradict each
         other (hostile or damaged) cannot make every few bytes a new large read.
@@ -351,7 +351,7 @@ class RecordScan:
         return found
 
     def wrong_size(self, offset: int, right: int, found: int) -> Damage:
-        """Damage of a size word alone."""
+        """Return the damage of a size word alone."""
         damage = self._damage(offset, 4, "record size", f"{right}, as the entry's digest proves", str(found))
         return replace(damage, readable=True)
 
@@ -366,7 +366,7 @@ class RecordScan:
         return self._evidence.ledgers
 
     def _reason(self, offset: int, head: bytes, found: int) -> tuple[str, str, str]:
-        """Why nothing can be read at ``offset``: reason, expected, found."""
+        """Return why nothing can be read at ``offset``: reason, expected, found."""
         if self._file.refused(offset, offset + RECORD_HEAD.size):
             return "unreadable", "bytes", "a read error of the disk"
         if len(head) < RECORD_HEAD.size:

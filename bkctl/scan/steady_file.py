@@ -33,7 +33,7 @@ class SteadyFile:
         self._cache = b""
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset``, fewer only at the end of the file; unreadable ones are zero."""
+        """Return ``length`` bytes from ``offset``, fewer only at the end; unreadable ones are zero."""
         length = min(length, self.size_bytes - offset)
         if length <= 0:
             return b""
@@ -109,7 +109,7 @@ class SteadyFile:
         return True
 
     def first_nonzero(self, offset: int) -> int | None:
-        """Offset of the first byte that is not zero, or None when there is none up to the end."""
+        """Return the offset of the first byte that is not zero, or None when there is none up to the end."""
         while offset < self.size_bytes:
             block = self.read_at(offset, WINDOW_BYTES)
             if not block:
@@ -120,7 +120,7 @@ class SteadyFile:
         return None
 
     def end_of_data(self, offset: int) -> int:
-        """Offset behind the last byte that is not zero, at least ``offset``."""
+        """Return the offset behind the last byte that is not zero, at least ``offset``."""
         end = self.size_bytes
         while end > offset:
             start = max(offset, end - WINDOW_BYTES)

@@ -223,7 +223,7 @@ def _with_absolute_paths(options: TableOptions) -> TableOptions:
 
 
 def option_texts(options: TableOptions) -> dict[str, str]:
-    """Options as texts for the data source, those that differ from the defaults."""
+    """Return the options as texts for the data source, those that differ from the defaults."""
     standard = TableOptions()
     texts: dict[str, str] = {}
     if options.ledgers:

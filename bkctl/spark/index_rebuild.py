@@ -1,6 +1,6 @@
 """Rebuilding the indexes of many directories with Spark's tasks.
 
-What is done is what ``bkctl index rebuild`` does (``bkctl.admin.index.rebuild``): logs are read into sorted
+The work is that of ``bkctl index rebuild`` (``bkctl.admin.index.rebuild``): logs are read into sorted
 runs, merged by ranges of keys into tables, the new database is read back against the logs, and two names are
 exchanged. Its units of work, one log or one range of keys each, are what Spark's tasks run; all directories
 are at work at the same time. Driver and tasks have to see the directories under the same paths.
@@ -68,7 +68,7 @@ def _rebuild(
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at once; over Connect nobody says it."""
+    """Return how many tasks run at once; over Connect nobody says it."""
     from pyspark.errors import PySparkException
 
     try:

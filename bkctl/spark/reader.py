@@ -66,7 +66,7 @@ class TableReader(DataSourceReader):
         return [SplitPartition(split) for split in table_named(self.table).plan(self.paths, self.options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Batches of one split; raises what the table raises."""
+        """Yield the batches of one split; raises what the table raises."""
         if self.options is None:
             return
         if isinstance(partition, PlannedPartition):

@@ -80,7 +80,7 @@ class BookKeeperSource(DataSource):
         return default if given is None else parse_flag(name, given)
 
     def schema(self) -> StructType:
-        """All columns but ``payload``, which ``payload=true`` adds."""
+        """Return all columns but ``payload``, which ``payload=true`` adds."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         from bkctl.pipeline.tables.registry import table_named
@@ -123,7 +123,7 @@ class BookKeeperSource(DataSource):
                 )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Tails the entry logs of the paths; only table ``entries`` can be streamed."""
+        """Return a stream of the entry logs of the paths; only table ``entries`` can be streamed."""
         from bkctl.spark.stream import EntryStream, StreamOptions
 
         if self._table != "entries":

@@ -9,7 +9,7 @@ Every record is delivered once, also over a restart from a checkpoint. A compact
 entries to a new log, which is a second record of theirs.
 
 Damage in front of further records is passed when the log has been rolled; until then the stream waits there,
-because a torn record and a damaged one look the same.
+because a torn record cannot be distinguished from a damaged one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> StreamOptions:
-        """Options given as text, names in lower case. Raises UsageError."""
+        """Return the options given as text, names in lower case. Raises UsageError."""
         starting = given.get("startingoffsets", "earliest").lower()
         if starting not in ("earliest", "latest"):
             raise UsageError(f"option startingOffsets: expected earliest or latest, found {starting!r}")
@@ -189,7 +189,7 @@ class EntryStream(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """How far whole records go. Raises StorageError when data was lost and that is to fail."""
+        """Return how far whole records go. Raises StorageError when data was lost and that is to fail."""
         bytes_max = files_max = 0
         if limit is not None and isinstance(limit, ReadMaxBytes):
             bytes_max = limit.max_bytes
@@ -202,7 +202,7 @@ class EntryStream(DataSourceStreamReader):
         return self._last
 
     def _advanced(self, start: Offset, bytes_max: int, files_max: int) -> Offset:
-        """``start`` moved on by whole records, by about as many bytes or files as are allowed."""
+        """Return ``start`` moved on by whole records, by about as many bytes or files as are allowed."""
         listed = self._listed()
         directories, files = states_of(start)
         self._check_losses(directories, files, listed)
@@ -266,7 +266,7 @@ class EntryStream(DataSourceStreamReader):
                 _check_loss(path, listed.log(path), state.open.get(number, 0))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Pieces of the logs between two offsets. Raises StorageError as :meth:`latestOffset`."""
+        """Return the pieces of the logs between two offsets. Raises StorageError as :meth:`latestOffset`."""
         known = known_digests(PosixFileSystem(), self._options)
         listed = self._listed()
         # Spark 4.1 asks for the end without saying the start: after a restart it is first known here.
@@ -286,7 +286,7 @@ class EntryStream(DataSourceStreamReader):
         return [SplitPartition(Split(group, known, kind=STREAM)) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Entries of some pieces. Raises NotFoundError when one is gone and that is to fail."""
+        """Yield the entries of some pieces. Raises NotFoundError when one is gone and that is to fail."""
         assert isinstance(partition, SplitPartition)
         yield from table_named("entries").read(partition.split, self._columns, self._options)
 

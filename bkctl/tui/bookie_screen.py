@@ -146,7 +146,7 @@ class BookieScreen(WatchScreen):
 
 
 def tab_line(active: int) -> Line:
-    """All titles with their keys; the one that is shown in brackets."""
+    """Return all titles with their keys; the one that is shown in brackets."""
     return (
         Span(" "),
         *(

@@ -13,7 +13,7 @@ _BINARY = ("B", "K", "M", "G", "T", "P")
 
 
 def count(value: float | None) -> str:
-    """``7``, ``0.5``, ``12.3k``, ``4.56M``: numbers and rates."""
+    """Return a text such as ``7``, ``0.5``, ``12.3k``, ``4.56M``: numbers and rates."""
     if value is None:
         return UNKNOWN
     if 0 < value < 9.95 and value != int(value):
@@ -22,12 +22,12 @@ def count(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """``512B``, ``64M``, ``1.5G``: bytes, in powers of 1,024."""
+    """Return a text such as ``512B``, ``64M``, ``1.5G``: bytes, in powers of 1,024."""
     return UNKNOWN if value is None else _scaled(value, 1024.0, _BINARY)
 
 
 def megabytes(value: float | None) -> str:
-    """``0.42``, ``12.3``, ``456``: millions of bytes a second."""
+    """Return a text such as ``0.42``, ``12.3``, ``456``: millions of bytes a second."""
     if value is None:
         return UNKNOWN
     if value == 0:
@@ -47,7 +47,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def cores(value: float | None) -> str:
-    """``0.42``: processors."""
+    """Return a text such as ``0.42``: processors."""
     return UNKNOWN if value is None else f"{value:.2f}"
 
 
@@ -70,7 +70,7 @@ def top(values: Sequence[float], figure: Callable[[float], str]) -> str:
 
 
 def age(milliseconds_ago: int) -> str:
-    """``3s``, ``5m``, ``2h``, ``4d``."""
+    """Return a text such as ``3s``, ``5m``, ``2h``, ``4d``."""
     seconds = max(milliseconds_ago, 0) // 1000
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * length or (seconds >= length and unit != "m"):
@@ -79,12 +79,12 @@ def age(milliseconds_ago: int) -> str:
 
 
 def interval(seconds: float) -> str:
-    """``0.5 s``, ``2 s``."""
+    """Return a text such as ``0.5 s``, ``2 s``."""
     return f"{seconds:g} s"
 
 
 def time_of_day(time_ms: int) -> str:
-    """Hours, minutes and seconds in the local time zone."""
+    """Return the hours, minutes and seconds in the local time zone."""
     return time.strftime("%H:%M:%S", time.localtime(time_ms / 1000))
 
 
@@ -94,7 +94,7 @@ def date_and_time(time_ms: int) -> str:
 
 
 def _scaled(value: float, step: float, units: tuple[str, ...]) -> str:
-    """Three digits that matter, and the unit."""
+    """Return three digits that matter, and the unit."""
     unit = 0
     while unit + 1 < len(units) and round(value) >= step:
         value /= step

@@ -1,7 +1,7 @@
 """Lines of text as the screens show them: pieces with a tone, of a known width in cells.
 
-A tone says what a piece means (good, bad, a heading), the style sheet how that looks. No meaning is carried
-by a tone alone: whoever has no colours reads the same in the text.
+A tone says what a piece means (good, bad, a heading), the style sheet its colours. No meaning is carried by
+a tone alone: without colours the text says the same.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ REMARK_LINES_MAX = 2
 
 
 def width_of(text: str) -> int:
-    """Cells that a text takes on a terminal."""
+    """Return the cells that a text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(_cells(character) for character in text)
 
 
 def line_width(line: Line) -> int:
-    """Cells of all pieces."""
+    """Return the cells of all pieces."""
     return sum(width_of(span.text) for span in line)
 
 
@@ -60,7 +60,7 @@ def printable(text: str) -> str:
 
 
 def fit(text: str, width: int, *, right: bool = False, keep_end: bool = False, mark: str = "~") -> str:
-    """Exactly ``width`` cells: padded, or cut with ``mark`` where it was cut.
+    """Return exactly ``width`` cells: padded, or cut with ``mark`` where it was cut.
 
     ``right`` pads on the left. ``keep_end`` cuts at the front, which is right for paths.
     """
@@ -119,7 +119,7 @@ def padded(line: Line, width: int) -> Line:
 
 
 def beside(left: Sequence[Line], right: Sequence[Line], left_width: int, gap: int) -> list[Line]:
-    """Two blocks next to each other."""
+    """Return two blocks next to each other."""
     rows = max(len(left), len(right))
     between = Span(" " * gap)
     return [

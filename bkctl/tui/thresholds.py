@@ -1,4 +1,4 @@
-"""The values from which on a figure is worth a look, and in trouble: one table, with units."""
+"""The values from which on a figure deserves attention, or is in trouble: one table, with units."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bkctl.config.server_keys.disks import USAGE_THRESHOLD
 from bkctl.tui.lines import Tone
 
-#: The limit of what is worth a look as soon as there is any.
+#: The limit of a figure that deserves attention as soon as it is not zero.
 ANY = 0.001
 
 

@@ -31,7 +31,7 @@ class ReadableFile(Protocol):
         """The file's length when it was opened; a growing file is read up to here."""
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset``, fewer only at the end of the file.
+        """Return ``length`` bytes from ``offset``, fewer only at the end of the file.
 
         Raises :class:`bkctl.errors.StorageError` with path and offset when the system cannot read them.
         """
@@ -47,10 +47,10 @@ class FileSystem(Protocol):
         """Open a regular file. Raises NotFoundError; StorageError, also for a link that leads to nothing."""
 
     def status(self, path: str) -> FileStatus | None:
-        """Status with links followed, or None when there is no such path. Raises StorageError."""
+        """Return the status with links followed, or None when there is no such path. Raises StorageError."""
 
     def names(self, path: str) -> list[str]:
-        """Names in a directory, sorted. Raises NotFoundError or StorageError."""
+        """Return the names in a directory, sorted. Raises NotFoundError or StorageError."""
 
     def link_target(self, path: str) -> str | None:
         """Return the path that a symbolic link names; None for anything else, or nothing.
@@ -156,4 +156,4 @@ class WritableFileSystem(FileSystem, Protocol):
         """Make the names in a directory durable ("" is the current one). Raises StorageError, SyncError."""
 
     def disk_space(self, path: str) -> DiskSpace:
-        """Room on the file system of an existing path. Raises StorageError."""
+        """Return the room on the file system of an existing path. Raises StorageError."""

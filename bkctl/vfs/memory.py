@@ -172,7 +172,7 @@ class MemoryFileSystem:
             return left
 
     def free_bytes(self, path: str = "/") -> int:
-        """Bytes that may still be written on the disk that holds ``path``."""
+        """Return the bytes that may still be written on the disk that holds ``path``."""
         with self.lock:
             disk = self._disk_of(path)
             capacity_bytes = self._capacity_of(disk)
@@ -353,7 +353,7 @@ def _apply(change: _NameChange, names: dict[str, VolatileBytes]) -> None:
 
 
 def _plain(path: str) -> str:
-    """One spelling for each path; "." is the current directory."""
+    """Return one spelling for each path; "." is the current directory."""
     return posixpath.normpath(path)
 
 

@@ -30,7 +30,7 @@ class VolatileBytes:
         self._unsynced: list[tuple[int, bytes]] = []
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to ``length`` bytes of the current ones."""
+        """Return up to ``length`` bytes of the current ones."""
         with memoryview(self.current) as view:
             return bytes(view[offset : offset + length])
 

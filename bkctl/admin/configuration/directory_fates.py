@@ -14,7 +14,7 @@ from bkctl.admin.doctor.subject import Place
 from bkctl.errors import StorageError
 from bkctl.storage_kinds import kind_in, short_names
 
-#: The doctor's checks that look at the directories themselves, and read no journal, log or index.
+#: The doctor's checks of the directories themselves, which read no journal, log or index.
 CHECKS = frozenset({"directories", "permissions", "cookies", "holders", "disks"})
 _STORE_CHECK = "metadata"
 _NO_SUCH_NOTES = (Kind.SHARED_DISK,)
@@ -44,7 +44,7 @@ class DirectoryFate:
 
 
 def may_write(path: str) -> bool:
-    """Tell whether the user of this process may make and change files in a directory; nothing is tried."""
+    """Return whether the user of this process may make and change files in a directory; nothing is tried."""
     return os.access(path, os.R_OK | os.W_OK | os.X_OK)
 
 

@@ -227,7 +227,7 @@ class _Conversion:
         self._left_out = rows.left_out
 
     def _foreign(self, found: np.ndarray[Any, Any], homes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Tell which rows the new index cannot have as they are: their log is in another directory."""
+        """Mark the rows that the new index cannot have as they are: their log is in another directory."""
         if self._target.shares_log_ids:
             return np.zeros(len(found), np.bool_)
         strange: np.ndarray[Any, Any] = found != homes

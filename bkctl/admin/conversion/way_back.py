@@ -3,8 +3,9 @@
 The plan of a directory is a list of renames. Of the old index and of logs each is one; the new index and the
 copies of entries, which came from the work directory, were not there before.
 
-What the directories held in front of the conversion is kept beside the plans, for one that is killed and gone
-on with. As long as the cookie of the first directory is away no bookie starts, so that it still holds then.
+The state of the directories before the conversion is kept beside the plans, for a conversion that is killed
+and goes on later. As long as the cookie of the first directory is away no bookie starts, so that it still
+holds then.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def applicable(exam: Examination, names: frozenset[str]) -> list[Check[Examinati
 def run_checks(exam: Examination, names: frozenset[str]) -> Iterator[Finding]:
     """Yield the findings of the named checks about one bookie's directories.
 
-    What cannot be read at all is a finding, too, and ends only its check.
+    A file that cannot be read at all is a finding, too, and ends only its check.
     """
     for check in applicable(exam, names):
         assert check.run is not None, "only such are applicable"
@@ -86,7 +86,7 @@ def run_checks(exam: Examination, names: frozenset[str]) -> Iterator[Finding]:
 
 
 def _findings(exam: Examination, name: str, run: Run) -> Iterator[Finding]:
-    """Yield what a check finds; of a directory in use only what is there at a second look, too.
+    """Yield the findings of a check; for a directory in use only those that a second check has, too.
 
     A bookie moves its mark while it is compared, rolls logs, and has entries in a log before the index.
     """

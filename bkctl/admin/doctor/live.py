@@ -178,7 +178,7 @@ def _gc(bookie: LiveBookie) -> Iterator[Finding]:
 
 
 def _passes(bookie: LiveBookie) -> Iterator[Finding]:
-    """Report logs that were set aside, one by one; what stopped the last pass; a pass that does not end."""
+    """Report each quarantined log, the failure that stopped the last pass, and a pass that does not end."""
     following = not_ended(_STOPPED, "bookie", "gc", "--url", bookie.url)
     for collector in bookie.collectors:
         directory = str(collector.get("directory"))

@@ -194,14 +194,14 @@ def _subject(filesystem: FileSystem, at_home: bool, group: dict[str, Place]) -> 
 
 
 def _holds_journals(place: Place) -> bool:
-    """Tell whether a directory has journals, or is one that lost them all."""
+    """Return whether a directory has journals, or is one that lost them all."""
     if place.found is None or place.cookie is None:
         return bool(place.found and place.found.journals)
     return bool(place.found.journals) or is_journal_place(place.path, place.cookie)
 
 
 def _holds_ledgers(place: Place) -> bool:
-    """Tell whether a directory holds logs and marks, or at least not journals alone."""
+    """Return whether a directory holds logs and marks, or at least not journals alone."""
     found = place.found
     return found is not None and (found.holds_logs or bool(found.indexes) or not _holds_journals(place))
 

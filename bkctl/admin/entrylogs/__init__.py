@@ -1,1 +1,1 @@
-"""Entry logs of a stopped bookie that are set aside, brought back, or copied as far as they can be read."""
+"""Entry logs of a stopped bookie that are quarantined, brought back, or copied as far as they can be read."""

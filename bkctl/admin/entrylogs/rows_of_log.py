@@ -43,11 +43,11 @@ class RowsOfLog:
         return len(self._offsets)
 
     def located(self, offset: int, ledger: int, entry: int) -> bool:
-        """Tell whether the index places this entry's size word at an offset."""
+        """Return whether the index places this entry's size word at an offset."""
         return self._find(offset, ledger, entry) is not None
 
     def is_named(self, offset: int) -> bool:
-        """Tell whether the index places any entry's size word at an offset."""
+        """Return whether the index places any entry's size word at an offset."""
         row = bisect_left(self._offsets, offset)
         return row < len(self._offsets) and self._offsets[row] == offset
 

@@ -6,8 +6,8 @@ digest says that it is wrong is not copied. Copied is what the index names, and 
 record of which the index has a newer place is garbage. So is one of a ledger of which neither the index has
 a row, nor the metadata know anything, nor its digest a type: it was deleted, or its id is damaged.
 
-What the index names and no record proves is lost: it is listed, and its ledgers are put into limbo. Its rows
-stay, and name a log that is not there, so that a read fails and never is "no such entry".
+An entry that the index names and no record proves is lost: it is listed, and its ledger is put into limbo.
+Its row stays, and names a log that is not there, so that a read fails and never is "no such entry".
 
 The steps: the fresh log's id (``lastId``), its records, map, header and name, all durable and read back; the
 rows of the copied records, synced; the ledgers in limbo, synced; the manifest; and only then the source goes
@@ -313,7 +313,7 @@ def _kept(item: CheckedBatch, reading: _Reading) -> list[int]:
 
 
 def _is_of_nobody(reading: _Reading, ledger: int) -> bool:
-    """Tell whether nothing speaks for a ledger, though the metadata were asked."""
+    """Return whether nothing speaks for a ledger, though the metadata were asked."""
     is_asked = reading.book.enabled and reading.book.has_metadata
     return is_asked and ledger not in reading.ledgers and reading.book.digester(ledger) is None
 

@@ -94,7 +94,7 @@ def _verdict(found: Survey, facts: LogFacts, thresholds: Thresholds) -> tuple[st
 
 
 def _misses_index(found: Survey, facts: LogFacts) -> bool:
-    """Tell whether the index lacks what the log has; of a bookie that runs, that is no news."""
+    """Return whether the index lacks what the log has; of a bookie that runs, that is no news."""
     if found.holder is not None or found.unreplayed.records:
         return False
     return facts.unindexed > 0 or (found.index_is_lost and facts.record_bytes > 0)

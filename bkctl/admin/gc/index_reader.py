@@ -80,7 +80,7 @@ class IndexReader:
                 self.doubtful.add(int.from_bytes(bytes.fromhex(row.key_hex[:_KEY_BYTES]), "big", signed=True))
 
     def has_locations(self, ledger: int) -> bool:
-        """Tell whether the location database has an entry of a ledger; ``.idx`` files know no other ledgers.
+        """Return whether the location database has an entry of a ledger; ``.idx`` files have no others.
 
         Entries with negative ids do not count: a deletion leaves them behind. Raises CorruptionError,
         StorageError.
@@ -88,7 +88,7 @@ class IndexReader:
         return self._locations is not None and self._locations.last_entry(ledger) is not None
 
     def compare(self, batch: EntryBatch, log_id: int) -> list[bool | None]:
-        """Tell whether the index has each record right here, in this log; None where it has no row at all.
+        """Return whether the index has each record right here, in this log; None where it has no row at all.
 
         Raises CorruptionError, StorageError.
         """

@@ -67,7 +67,7 @@ def ask_logs(url: str) -> list[LiveLogs] | None:
 
 
 def ask_java(url: str) -> list[str]:
-    """Tell how compaction stands on a Java bookie, in words, for each ledger directory.
+    """Return the state of compaction on a Java bookie, in words, for each ledger directory.
 
     Raises ConnectionFailedError, RefusedError.
     """

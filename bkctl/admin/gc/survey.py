@@ -92,7 +92,7 @@ class Survey:
 
     @property
     def unseen(self) -> str | None:
-        """Tell which part of a storage over all directories was not seen; None when none is missing.
+        """Return the part of a storage over all directories that was not seen; None when none is missing.
 
         An index file may be in any of the index directories, and a log id is given out once for all of them.
         So without one of them ledgers that live look deleted, and a copy may get the id of another log.
@@ -119,7 +119,7 @@ class Survey:
         return None
 
     def obstacle(self, facts: LogFacts) -> str | None:
-        """Tell why nothing can be done about a log, however little of it is alive."""
+        """Return why nothing can be done about a log, however little of it is alive."""
         log_id = facts.log.log_id
         if facts.problem is not None:
             return f"damaged, set aside: {facts.problem}"

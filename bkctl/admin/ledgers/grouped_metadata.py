@@ -12,7 +12,7 @@ from bkctl.errors import CorruptionError
 #: Ledgers of a group; some 600 bytes each.
 LEDGERS_AT_ONCE = 4096
 
-#: Tells the metadata of those of some ledgers that have any.
+#: A function that returns the metadata of those of some ledgers that have any.
 ReadMetadata = Callable[[Collection[int]], Mapping[int, LedgerMetadata | CorruptionError]]
 
 

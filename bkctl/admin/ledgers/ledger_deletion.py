@@ -1,7 +1,7 @@
 """Deleting ledgers with a way back, and going that way.
 
-What is deleted is a ledger's metadata. Bookies drop its entries when their garbage collection next finds it
-gone, so a restore brings entries back only until then.
+The command deletes the metadata of a ledger. Bookies drop its entries when their garbage collection next
+finds it gone, so a restore brings entries back only until then.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ def _autorecovery(known: Underreplication) -> str:
 
 
 def _underreplicated(known: Underreplication, ledger: int) -> list[str]:
-    """Tell what autorecovery knows of a ledger; a mark that cannot be read keeps nobody from the rest."""
+    """Report what autorecovery knows of a ledger; a mark that cannot be read keeps nobody from the rest."""
     try:
         mark = known.mark_of(ledger)
         worker = None if mark is None else known.replicator_of(ledger)

@@ -212,14 +212,14 @@ class _Schedule:
         self._next_s = started_s
 
     def allowance(self, now_s: float) -> int:
-        """Tell how many requests may begin now."""
+        """Return how many requests may begin now."""
         if self._rate_per_s is None:
             return _UNLIMITED
         self._next_s = now_s + _RATE_STEP_S
         return int(self._rate_per_s * (now_s - self.started_s)) - self.began
 
     def rest(self) -> None:
-        """Sleep until the next look at the sockets, where there is a rate."""
+        """Sleep until the next check of the sockets, where there is a rate."""
         if self._rate_per_s is not None:
             time.sleep(max(self._next_s - time.perf_counter(), 0.0))
 

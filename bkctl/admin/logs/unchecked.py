@@ -50,7 +50,7 @@ class UncheckedEntries:
         return f"{self.unchecked} of {self.entries} entries could not be checked ({noun} {shown}{more})"
 
     def is_of_nobody(self, book: DigestBook) -> bool:
-        """Tell whether the metadata have none of the ledgers. False when not all ledgers are named."""
+        """Return whether the metadata have none of the ledgers. False when not all ledgers are named."""
         if not (book.enabled and book.has_metadata) or len(self.ledgers) >= LEDGERS_NAMED:
             return False
         return all(book.digester(ledger) is None for ledger in self.ledgers)

@@ -1,4 +1,4 @@
-"""Notes on kept files, by which one can tell later whether they are still what was kept.
+"""Notes on kept files, by which a later comparison finds whether they are still what was kept.
 
 Of each file it is the length, and a digest of what it begins with; of a table of a database the length alone:
 it is a second name, it may be very long, and RocksDB checks its bytes itself. Of a folder of ``.idx`` files,

@@ -1,7 +1,8 @@
 """Whose directories a plan is about: the cookies that stood in them when it was made.
 
-A path says nothing about the disk that is mounted there. What a plan does to one bookie would hide entries of
-another, so that a run compares the cookies, in front of each of its steps, with those of the examination.
+A path says nothing about the disk that is mounted there. The steps of a plan for one bookie would hide
+entries of another, so a run compares the cookies, in front of each of its steps, with those of the
+examination.
 """
 
 from __future__ import annotations

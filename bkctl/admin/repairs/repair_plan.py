@@ -2,7 +2,7 @@
 
 The doctor names for each finding the commands that end it. A plan has each of them once, with what it is for:
 first what makes the bookie's files right while it is stopped, then what its replicas bring back while it
-runs. What no command ends is kept beside, for a person. As JSON::
+runs. A finding that no command ends is kept beside them, for a person. As JSON::
 
     {
         "kind": "bkctl repair plan",

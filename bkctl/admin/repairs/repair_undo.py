@@ -199,7 +199,7 @@ def _is_announced(found: FoundRepair, directory: str, name: str) -> bool:
 def check_paths(fs: FileSystem, found: FoundRepair, paths: Sequence[str]) -> None:
     """Raise RefusedError when a record names what is not below the paths that were given.
 
-    Whoever may write into the directory may write a record.
+    A user who may write into the directory may write a record.
     """
     bases = [abspath(path) for path in paths]
     record = found.record

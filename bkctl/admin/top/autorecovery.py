@@ -19,7 +19,7 @@ WORKERS_MAX = 16
 class AutorecoveryWatch:
     """Looks at a cluster's autorecovery from time to time.
 
-    The marks that went between two looks make a rate.
+    The marks that went between two samples make a rate.
     """
 
     def __init__(self, store: MetadataStore, clock: Clock | None = None) -> None:

@@ -255,7 +255,7 @@ def _queue(sample: BookieSample, name: str) -> Queue:
 def _fullest_queue(sample: BookieSample) -> Queue:
     """Find the fullest of the queues in which requests wait.
 
-    What is being flushed is one write cache, full or not.
+    A flush writes one write cache, full or not.
     """
     queues = [each for each in sample.queues if each.name != "flush"]
     return max(queues, key=lambda each: each.fullness or 0, default=Queue(name="no"))

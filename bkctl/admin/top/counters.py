@@ -1,4 +1,4 @@
-"""A bookie's counters as they came over HTTP, and what happened between two looks at them.
+"""A bookie's counters as they came over HTTP, and their changes between two samples.
 
 A snapshot is JSON made by another process, maybe of another version: a value that is missing, or has another
 type, reads as None, and what is computed from it is None too.
@@ -66,7 +66,7 @@ def by_name(values: Object, key: str, name: str) -> dict[str, Object]:
 
 
 class Interval:
-    """Two looks at the same part of a bookie, ``seconds`` apart; ``before`` None is a first look."""
+    """Two samples of the same part of a bookie, ``seconds`` apart; ``before`` is None for the first one."""
 
     __slots__ = ("before", "now", "seconds")
 
@@ -81,20 +81,20 @@ class Interval:
         return Interval(before, object_at(self.now, *path), self.seconds)
 
     def parts(self, key: str, name: str) -> Iterator[Interval]:
-        """Yield the intervals of the objects of a list, told apart by the text under ``name``."""
+        """Yield the intervals of the objects of a list, distinguished by the text under ``name``."""
         before = {} if self.before is None else by_name(self.before, key, name)
         for title, now in by_name(self.now, key, name).items():
             yield Interval(before.get(title), now, self.seconds)
 
     def grown(self, *path: str) -> float | None:
-        """Tell by how much a counter has grown; None when it was set back, as by a restart."""
+        """Return by how much a counter has grown; None when it was set back, as by a restart."""
         if self.before is None:
             return None
         before, now = number_at(self.before, *path), number_at(self.now, *path)
         return None if before is None or now is None or now < before else now - before
 
     def rate(self, *path: str, unit: float = 1.0) -> float | None:
-        """Tell by how many ``unit`` a counter has grown in a second."""
+        """Return by how many ``unit`` a counter has grown in a second."""
         grown = self.grown(*path)
         return None if grown is None or self.seconds <= 0 else rounded(grown / unit / self.seconds)
 

@@ -1,7 +1,7 @@
 """A Java bookie's sample, from two scrapes of its ``/metrics``; with DbLedgerStorage they have most.
 
-Sorted- and InterleavedLedgerStorage tell nothing of caches, of the size of a memtable and of flushes, but for
-the adds that waited for it (``SkipListStats``), and have one collector for all ledger directories.
+Sorted- and InterleavedLedgerStorage report nothing about caches, of the size of a memtable and of flushes,
+but for the adds that waited for it (``SkipListStats``), and have one collector for all ledger directories.
 
 Java counts requests of the protocol's version 2 in ``ADD_ENTRY`` alone and not in ``ADD_ENTRY_REQUEST``, so
 both are looked at. Metric names: ``BookKeeperServerStats``, ``JournalStats``, ``DbLedgerStorageStats``.
@@ -234,14 +234,14 @@ def _held(look: ScrapeInterval) -> float | None:
 
 
 def _ledger_dirs(look: ScrapeInterval, directories: list[str]) -> tuple[LedgerDirState, ...]:
-    """Read the state of each ledger directory; Sorted- and InterleavedLedgerStorage tell of all together."""
+    """Read the state of each ledger directory; Sorted- and InterleavedLedgerStorage report all together."""
     if directories or not _is_one_storage(look):
         return tuple(_ledger_dir(look, directory) for directory in directories)
     return (LedgerDirState(dir=_ALL, **from_scrapes(look, ACTIVE_LOGS, prefix=_GC_OF_ALL)),)
 
 
 def _is_one_storage(look: ScrapeInterval) -> bool:
-    """Whether the bookie has a storage over all ledger directories."""
+    """Return whether the bookie has a storage over all ledger directories."""
     return look.now.total(f"{_GC_OF_ALL}ACTIVE_ENTRY_LOG_TOTAL") is not None
 
 

@@ -1,7 +1,7 @@
 """Live bookies as a source of samples: all of them asked side by side, each within a bounded time.
 
-A bookie that is slow, gone, or not understood is a row with an error and costs the others nothing. What it
-answered before is kept: when it is back, its next rates are over the whole time since then, or, when it was
+A bookie that is slow, gone, or not understood is a row with an error and costs the others nothing. Its
+earlier answer is kept: when it is back, its next rates are over the whole time since then, or, when it was
 started again, wait for a second answer.
 
 =================== ==========================================================================================
@@ -208,7 +208,7 @@ class _Watched:
         try:
             sample = await self._ask_somewhere(session, timeout_s)
         except MissingPackageError:
-            raise  # no fault of the bookie's, and no next look will be better
+            raise  # no fault of the bookie's, and the next sample would not be better
         except (aiohttp.ClientError, OSError, TimeoutError, BkctlError) as error:
             return self._failed(_reason(error, timeout_s))
         self.name = sample.bookie

@@ -1,4 +1,4 @@
-"""Samples without a screen: one look that is worth printing, or one after another."""
+"""Samples without a screen: one that is worth printing, or one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One look at a bookie or a cluster, as ``bkctl top`` shows, prints and records it.
+"""One sample of a bookie or a cluster, as ``bkctl top`` shows, prints and records it.
 
 Every value is about the time between two questions to the bookie (a rate, a quantile of that time), or about
 the moment of the second one. None: the bookie does not report it. Rates are per second, MB are 10**6 bytes.

@@ -119,7 +119,7 @@ class ScrapeInterval:
         self.seconds = seconds
 
     def grown(self, name: str, **labels: str) -> float | None:
-        """Tell by how much counters with these labels have grown together; None when they were set back.
+        """Return by how much counters with these labels have grown together; None when they were set back.
 
         A counter of a thread is not there before its first event: it began at 0.
         """
@@ -130,7 +130,7 @@ class ScrapeInterval:
         return None if now is None or now < before else now - before
 
     def rate(self, name: str, unit: float = 1.0, /, **labels: str) -> float | None:
-        """Tell by how many ``unit`` counters with these labels have grown in a second."""
+        """Return by how many ``unit`` counters with these labels have grown in a second."""
         grown = self.grown(name, **labels)
         return None if grown is None else rounded(grown / unit / self.seconds)
 

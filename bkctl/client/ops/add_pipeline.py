@@ -73,7 +73,7 @@ class PendingAdd:
 
 
 class PipelineOwner(Protocol):
-    """Told what happens to adds."""
+    """Gets a report of what happens to adds."""
 
     def add_completed(self, add: PendingAdd) -> None:
         """Note that the oldest pending add has its ack quorum; it is not pending any more."""

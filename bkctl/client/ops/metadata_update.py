@@ -200,7 +200,7 @@ class MetadataUpdateMachine(OperationMachine):
 
 
 def rewritten(metadata: LedgerMetadata) -> LedgerMetadata:
-    """``metadata`` with what Java fills in at every rewrite: ack quorum, last entry, creation token.
+    """Return ``metadata`` with what Java fills in at every rewrite: ack quorum, last entry, creation token.
 
     Format 1 holds none of them. Digest type and password stay as they are stored: where they are absent,
     nothing here knows them.
@@ -211,17 +211,17 @@ def rewritten(metadata: LedgerMetadata) -> LedgerMetadata:
 
 
 def in_recovery(metadata: LedgerMetadata) -> LedgerMetadata:
-    """``metadata``, under recovery."""
+    """Return ``metadata``, under recovery."""
     return replace(rewritten(metadata), state=LedgerState.IN_RECOVERY)
 
 
 def closed(metadata: LedgerMetadata, last_entry: int, length: int) -> LedgerMetadata:
-    """``metadata``, closed behind ``last_entry``, -1 when nothing is in the ledger."""
+    """Return ``metadata``, closed behind ``last_entry``, -1 when nothing is in the ledger."""
     return replace(rewritten(metadata), state=LedgerState.CLOSED, last_entry=last_entry, length=length)
 
 
 def with_segment(metadata: LedgerMetadata, first_entry: int, bookies: tuple[str, ...]) -> LedgerMetadata:
-    """``metadata`` with entries from ``first_entry`` on at ``bookies``.
+    """Return ``metadata`` with entries from ``first_entry`` on at ``bookies``.
 
     A last segment that begins there is replaced: nothing in it was ever confirmed. ``first_entry`` is never
     below it.

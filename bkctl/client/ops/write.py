@@ -389,7 +389,7 @@ class WriteMachine(OperationMachine):
             self.exchange.notify(votes.token, self.lac)
 
     def flush_lac(self) -> Asked:
-        """Tell the bookies the LAC (WRITE_LAC) unless they know it; Notify comes after Aq OKs."""
+        """Send the LAC to the bookies (WRITE_LAC) unless they know it; Notify comes after Aq OKs."""
         token = self.exchange.token()
         self._flush_lac(token)
         return Asked(token, self.exchange.take())

@@ -241,7 +241,7 @@ def scan_command(
 
 
 class _Findings:
-    """Tells damage as it comes and remembers what the exit code depends on."""
+    """Reports damage as it comes, and remembers the facts on which the exit code depends."""
 
     def __init__(self) -> None:
         self.exit_code = 0

@@ -164,7 +164,7 @@ def _report_damaged(ledger: int, error: CorruptionError) -> None:
 
 
 def client_settings(options: ConfigurationOptions, tls: TlsOptions) -> ClientSettings:
-    """How to talk to bookies: by the options, then ``-X``, then the file. Raises UsageError."""
+    """Return how to talk to bookies: by the options, then ``-X``, then the file. Raises UsageError."""
     from bkctl.client.configuration import client_settings as of_values
     from bkctl.net.tls import ClientTlsSettings, client_context
 

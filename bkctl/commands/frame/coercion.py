@@ -2,7 +2,7 @@
 
 typer 0.29 builds a pydantic adapter for every parameter, ``--help`` included; importing pydantic costs
 about 90 ms of a cold start that should take 200. Strings, integers, flags, enums, lists of these and values
-with a ``parser`` need none of it. Whatever else a command declares still goes through typer's own way.
+with a ``parser`` need none of it. Every other kind of parameter still goes through typer's own way.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def convert_plain_values_directly() -> None:
 
 
 def converter(annotation: Any, declared: Any) -> Callable[[Any], Any] | None:
-    """How to convert one value of a plain annotation; None where typer should do it."""
+    """Return how to convert one value of a plain annotation; None where typer should do it."""
     if get_origin(annotation) is list:
         annotation = get_args(annotation)[0]
     if declared.parser is not None:

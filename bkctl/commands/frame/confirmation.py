@@ -87,7 +87,7 @@ def _agreed(question: str) -> bool:
 def _line_of_terminal() -> str:
     """Return the line that is typed, with its end; nothing for Ctrl-D. Raises KeyboardInterrupt for Ctrl-C.
 
-    ``input`` loses a Ctrl-C that arrives between Python's last look for signals and the system call that
+    ``input`` loses a Ctrl-C that arrives between Python's last check for signals and the system call that
     reads: the call then waits for a line all the same. Here a signal also leaves a byte in a pipe, and the
     wait is for the pipe and the terminal together, so a signal that came before the wait ends it, too.
     """

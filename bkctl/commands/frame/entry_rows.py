@@ -60,7 +60,7 @@ class EntryRows:
         )
 
     def ndjson(self, entries: CheckedBatch) -> str:
-        """All rows of a batch as lines of JSON."""
+        """Return all rows of a batch as lines of JSON."""
         batch, check = entries.batch, entries.check
         if check.others:
             return "".join(map(row_line, self.rows(entries)))
@@ -92,7 +92,7 @@ class EntryRows:
 
     @staticmethod
     def _oks(entries: CheckedBatch) -> list[str]:
-        """``digest_ok`` of every entry as JSON."""
+        """Return ``digest_ok`` of every entry as JSON."""
         batch, check = entries.batch, entries.check
         words = {None: "null", True: "true", False: "false"}
         of_ledger = {ledger: words[check.ok(-1, ledger)] for ledger in set(batch.ledgers)}
@@ -114,7 +114,7 @@ class EntryRows:
                 yield self._form(batch.body(index)[front:])
 
     def rows(self, entries: CheckedBatch) -> Iterator[dict[str, Any]]:
-        """All rows of a batch as dictionaries, the same keys and values as :meth:`ndjson`."""
+        """Yield all rows of a batch as dictionaries, the same keys and values as :meth:`ndjson`."""
         batch, check = entries.batch, entries.check
         payloads = self._payloads(entries) if self._form is not None else None
         for index, (lac, length) in enumerate(batch.headers()):

@@ -49,7 +49,7 @@ _NOT_IN_TABLES = ("damage", "tail", "entries", "unchecked_ledgers", *(key.key fo
 
 
 def missing_row(missing: MissingEntries) -> dict[str, Any]:
-    """Lost entries as JSON shows them."""
+    """Return the lost entries as JSON shows them."""
     return {
         "ledger": missing.ledger,
         "first_entry": missing.first_entry,
@@ -90,7 +90,7 @@ def verdict_row(verdict: FileVerdict, step: NextStep | None) -> dict[str, Any]:
 
 
 def damage_line(damage: Damage) -> str:
-    """One damage in a sentence."""
+    """Return one damage in a sentence."""
     what = "hole of an unsynced tail" if damage.unsynced else "damage"
     text = f"{damage.path}: {what} at {damage.offset}, {damage.size_bytes} bytes: {damage.reason}"
     if damage.expected:
@@ -101,7 +101,7 @@ def damage_line(damage: Damage) -> str:
 
 
 def missing_line(missing: MissingEntries) -> str:
-    """Lost entries in a phrase."""
+    """Return the lost entries in a phrase."""
     if missing.first_entry is None:
         return f"ledger {missing.ledger}: {missing.bytes} bytes of entries ({missing.evidence})"
     entries = (
@@ -113,7 +113,7 @@ def missing_line(missing: MissingEntries) -> str:
 
 
 def tell(damage: Damage) -> None:
-    """Tell a damage on stderr."""
+    """Report a damage on stderr."""
     sys.stderr.write(f"bkctl: {damage_line(damage)}\n")
 
 
@@ -164,7 +164,7 @@ def write_verdicts(
 
 
 def _tell_step(verdict: FileVerdict, step: NextStep | None) -> None:
-    """Tell the next step of a damaged file on stderr."""
+    """Write the next step for a damaged file to stderr."""
     if step is not None and verdict.verdict is Verdict.DAMAGED:
         sys.stderr.write(f"bkctl: {verdict.path}: {step.instead}; next: {step.line}\n")
 

@@ -71,7 +71,7 @@ def _is_json(log_format: str | None) -> bool:
 def _ends_in_the_log() -> Iterator[None]:
     """Log the error that ends the command as a line of the log, and say nothing else of it on stderr.
 
-    Whoever reads the log by machine can read nothing but lines of JSON, and each error once.
+    A program that reads the log gets nothing but lines of JSON, and each error once.
     """
     from bkctl.server.life.log_lines import log_end_by_error
 

@@ -31,7 +31,7 @@ def hide_old_names(command: Any) -> None:
 
 
 def _add_all(parameter: Any, names: list[str], parser: Any, context: Any) -> None:
-    """Tell the parser all names of an option, the old ones too."""
+    """Give the parser all names of an option, the old ones too."""
     shown, parameter.opts = parameter.opts, names
     try:
         type(parameter).add_to_parser(parameter, parser, context)

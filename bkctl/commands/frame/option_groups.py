@@ -120,7 +120,7 @@ def _repeat(command: Callable[[], None], interval_ms: int | None) -> None:
     while True:
         if sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
-        with suppress(typer.Exit):  # the exit code of one look is not that of the watch
+        with suppress(typer.Exit):  # the exit code of one round is not that of the watch
             command()
         sys.stdout.flush()
         time.sleep(max(interval_ms, _WATCH_MS_MIN) / 1000)

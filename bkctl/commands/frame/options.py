@@ -173,12 +173,12 @@ def file_content(path: str, option: str) -> bytes:
 
 
 def parse_log_id(text: str) -> int:
-    """``28``, ``0x1c`` and ``1c.log`` are the same entry log. Raises ValueError."""
+    """Parse the id of an entry log, of which ``28``, ``0x1c`` and ``1c.log`` are one. Raises ValueError."""
     return _file_id(text, ".log", 2**31)
 
 
 def parse_journal_id(text: str) -> int:
-    """``28``, ``0x1c`` and ``1c.txn`` are the same journal. Raises ValueError."""
+    """Parse the id of a journal, of which ``28``, ``0x1c`` and ``1c.txn`` are one. Raises ValueError."""
     return _file_id(text, ".txn", 2**63)
 
 
@@ -204,7 +204,7 @@ class EntryRange(NamedTuple):
 
 
 def parse_entry_range(text: str) -> EntryRange:
-    """``7`` or ``7-12``, both ends included. Raises ValueError."""
+    """Parse ``7`` or ``7-12``, both ends included. Raises ValueError."""
     match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
     if match is None:
         raise ValueError(f"{text!r} is neither 7 nor 7-12.")

@@ -199,7 +199,7 @@ def _plain(value: Any) -> Any:
 
 
 def _checked(rows: Iterator[Row], schema: Schema) -> Iterator[Row]:
-    """Rows with their keys in the schema's order, refusing one that it does not name."""
+    """Yield the rows with their keys in the schema's order, refusing one that it does not name."""
     names = [key.key for key in schema]
     known = set(names)
     for row in rows:

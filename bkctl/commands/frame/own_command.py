@@ -13,7 +13,7 @@ _STDERR = 2
 def run_own_command(words: Sequence[str], directory: str | None = None) -> int:
     """Run a command line that begins with the program's name; return its exit code.
 
-    What it writes goes to stderr. ``directory`` is where it is run, by default where this process is.
+    Its output goes to stderr. It runs in ``directory``, by default in that of this process.
     """
     line = [sys.executable, "-m", *words]
     return subprocess.run(line, stdout=_STDERR, cwd=directory, check=False).returncode  # noqa: S603

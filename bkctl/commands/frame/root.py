@@ -129,7 +129,7 @@ def _exit_code(error: Exception, words: Sequence[str]) -> int:
 
 
 def _only_writes(words: Sequence[str]) -> bool:
-    """Tell by its safety class whether the command that a line names is there to change something."""
+    """Return, by its safety class, whether the command that a line names is there to change something."""
     noun = NOUNS.get(words[0]) if words else None
     if noun is None:
         return False
@@ -185,7 +185,7 @@ def _wrong_usage(error: Any) -> int:
 
 
 def describe(error: Exception) -> str:
-    """One line for people: what failed, and what to do next where that is not plain."""
+    """Return one line for people: what failed, and what to do next where that is not plain."""
     if isinstance(error, BkctlError):
         return f"error: {error}"
     if isinstance(error, OSError) and error.strerror:

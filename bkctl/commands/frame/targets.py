@@ -11,7 +11,7 @@ DEFAULT_DATA = "./bkctl-data"
 
 
 def split_targets(arguments: list[str], parse: Callable[[str], int]) -> tuple[list[str], list[int]]:
-    """Paths and ids among ``arguments``: what exists is a path, what ``parse`` takes is an id.
+    """Return the paths and ids among ``arguments``: what exists is a path, what ``parse`` takes is an id.
 
     Raises UsageError for what is neither.
     """

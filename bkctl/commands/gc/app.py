@@ -205,7 +205,7 @@ def plan_command(
 
     With --threshold the steps, in their order: logs without a live ledger, the largest first, then
     compactions, the emptiest first (on a disk that is nearly full: most bytes won for each byte copied).
-    Logs that 'bkctl gc explain' sets aside or holds back are in neither. Exit code 1 when one is damaged, 4
+    Logs that 'bkctl gc explain' shows as set_aside or held are in neither. Exit code 1 when one is damaged, 4
     with --url of a Java bookie, which does not say.
 
     Examples:
@@ -423,7 +423,7 @@ class _Told:
             yield each
 
     def reserve(self, found: Survey) -> None:
-        """Tell what keeps the metadata from proving that ledgers are gone.
+        """Report why the metadata do not prove that ledgers are gone.
 
         It is a finding when the store went back.
         """

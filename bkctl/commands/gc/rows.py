@@ -97,7 +97,7 @@ RUN_SCHEMA: Schema = (
 
 
 def explain_keys(table: bool) -> Schema:
-    """Keys of explained logs; a table has no room for all of them."""
+    """Return the keys of explained logs; a table has no room for all of them."""
     return tuple(key for key in EXPLAIN_SCHEMA if not (table and key.key in _NOT_IN_TABLES))
 
 

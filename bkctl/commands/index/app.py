@@ -42,7 +42,7 @@ LEDGERS_SCHEMA: Schema = (
 
 
 class _Findings:
-    """Tells damaged rows on stderr and remembers the exit code."""
+    """Reports damaged rows on stderr and remembers the exit code."""
 
     def __init__(self) -> None:
         self.exit_code = 0

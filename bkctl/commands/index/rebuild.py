@@ -108,12 +108,12 @@ def rebuild_command(
     failed had exchanged already. After a kill the same command goes on from where it was. Refused while a
     bookie runs.
 
-    Ledger rows that are readable are kept as they are. A ledger without one gets a row when it has entries
-    in the logs or locations in the old index, unless the cluster proves that it was deleted: by --metadata,
-    or by a dump (--metadata) that is complete and newer than the ledger. Whatever is not known about such a
-    ledger is set the safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the old
+    Ledger rows that are readable are kept as they are. A ledger without one gets a row when it has entries in
+    the logs or locations in the old index, unless the cluster proves that it was deleted: by --metadata, or
+    by a dump (--metadata) that is complete and newer than the ledger. Facts that are not known about such a
+    ledger are set the safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the old
     index or a journal knows entries of it that no log has; .idx files, whose limbo Java does not know, are
-    then only built with --accept-loss. Whatever differs from before is listed.
+    then only built with --accept-loss. All differences from before are listed.
 
     A file system that cannot exchange two names gets two renames; a kill between them leaves no index under
     its name until the command is run again.

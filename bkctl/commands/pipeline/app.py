@@ -305,7 +305,7 @@ def run_command(
 def _parameters(
     complete: bool, gone: list[str] | None, threshold: str, budget: int, top: int, entries: bool
 ) -> dict[str, Any]:
-    """Options of jobs, for ``Parameters``. Raises UsageError."""
+    """Return the options of jobs, for ``Parameters``. Raises UsageError."""
     try:
         share = float(threshold)
     except ValueError:
@@ -363,7 +363,7 @@ def _refuse(name: str, unheeded: list[str]) -> None:
 
 
 def _given(parameters: dict[str, Any]) -> list[str]:
-    """Names of the options that are not as they are by themselves."""
+    """Return the names of the options that are not as they are by themselves."""
     from bkctl.pipeline.job import Parameters
 
     standard = Parameters()

@@ -45,7 +45,7 @@ def bound(plan: Plan, configuration: ConfigurationOptions, paths: Sequence[str])
 
 
 def _configured(configuration: ConfigurationOptions) -> list[str]:
-    """Return the configured directories; none where the file cannot be read, of which the doctor tells."""
+    """Return the configured directories; none where the file cannot be read, which the doctor reports."""
     from bkctl.directories.bookie_directories import every_directory
 
     if configuration.conf is None:

@@ -236,7 +236,7 @@ def _live(
     *,
     registered: bool,
 ) -> SampleSource:
-    """Live bookies; the metadata store is closed with ``stack``."""
+    """Return the live bookies; the metadata store is closed with ``stack``."""
     from bkctl.admin.top.autorecovery import AutorecoveryWatch
     from bkctl.admin.top.discovery import cluster_targets, target_of_url
     from bkctl.admin.top.live import LiveBookies

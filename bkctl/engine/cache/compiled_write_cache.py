@@ -24,8 +24,8 @@ from bkctl.engine.cache.entry_table import (
 from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.cache.sorting import Batch
 
-#: What an entry of a block costs beside its body: the length word, the row in a table (32 bytes, 48 while the
-#: table grows) with its place in the index (8 to 16), and what a flush holds of it: an item to sort (32), key
+#: Bytes of an entry of a block beside its body: the length word, the row in a table (32 bytes, 48 while the
+#: table grows) with its place in the index (8 to 16), and the share of a flush: an item to sort (32), key
 #: and location (24).
 RECORD_OVERHEAD_BYTES = 128
 

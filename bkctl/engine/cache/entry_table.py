@@ -22,11 +22,11 @@ TABLE_ENTRIES_MAX = 80_000
 #: Keys that one C call sorts, copies or frees: well under a millisecond.
 PIECE_ENTRIES = 2048
 
-#: What Python adds to an entry's body: the header of its bytes object (33, rounded up with it to 16), the key
-#: as an object of its own (49, in 64), its place in a dict (30 when the dict is full, 60 just after it has
-#: grown) and in a list of keys (9): 152 as measured. A flush holds its sorted key and its location (16 to
-#: 24), and each ledger of a cache costs some 100 to 300 on top, which the rest is for when there are several
-#: entries of it.
+#: Bytes that Python adds to an entry's body: the header of its bytes object (33, rounded up with it to 16),
+#: the key as an object of its own (49, in 64), its place in a dict (30 when the dict is full, 60 just after
+#: it has grown) and in a list of keys (9): 152 as measured. A flush holds its sorted key and its location (16
+#: to 24), and each ledger of a cache costs some 100 to 300 on top, which the rest is for when there are
+#: several entries of it.
 ENTRY_OVERHEAD_BYTES = 192
 
 LEDGER_BYTES = 8
@@ -53,7 +53,7 @@ class BoundedEntries:
         """Return whether a batch with bodies of ``size_bytes`` together fits.
 
         An empty cache takes any batch: one that is larger than a whole cache would otherwise never be taken.
-        What it holds is then bounded by what a frame, and with it a batch, may hold.
+        Its size is then bounded by that of a frame, and with it of a batch.
         """
         if not self.count:
             return True

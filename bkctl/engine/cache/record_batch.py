@@ -13,7 +13,7 @@ _KEYS = struct.Struct("16s")
 _KEY_BYTES = 16
 _ID = struct.Struct(">q")
 _ID_BYTES = 8
-#: Where a record has its entry id: behind the size and the ledger.
+#: Offset of the entry id in a record: behind the size and the ledger.
 _ENTRY_AT = 12
 
 
@@ -82,7 +82,7 @@ def entries_of(records: bytes) -> tuple[list[bytes], list[bytes]]:
 
 
 def has_entry_from(records: bytes, count: int, bits: int) -> bool:
-    """Tell whether one of ``count`` records has an entry id of 2^``bits`` or more, or a negative one.
+    """Return whether one of ``count`` records has an entry id of 2^``bits`` or more, or a negative one.
 
     No object is made for an entry where all records are of one length, as those of a client mostly are.
     """

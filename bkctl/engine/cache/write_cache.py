@@ -210,7 +210,7 @@ class WriteCache(BoundedEntries):
         tables, self._tables = self._tables, []
         self._lookups = ()
         for table in tables:
-            # A look for the last entry may still be at it.
+            # A search for the last entry may still read it.
             with self._newest_lock:
                 table.seen = len(table.keys)
             table.empty(between)

@@ -8,8 +8,8 @@ the same order, active, flushing, index. Wherever the entry is when the reader s
 on when the reader comes by. An entry that is put once more starts over in the active cache; its older body
 further on is never reached by a reader that started after that put, for the same reason.
 
-What stands beside that order is the read cache, between the flushing cache and the index; it must not hold an
-older body than the index does, see :mod:`bkctl.engine.cache.read_cache`. And a ledger's deletion mark hides
+The read cache stands beside that order, between the flushing cache and the index; it must not hold an older
+body than the index does, see :mod:`bkctl.engine.cache.read_cache`. And a ledger's deletion mark hides
 read cache and index; it is set before anything is deleted, and lifted when index and read cache have nothing
 of the deleted ledger any more and before the flushing cache is dropped, because that one may have entries of
 a ledger made again under the same id.

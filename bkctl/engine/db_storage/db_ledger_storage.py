@@ -307,7 +307,7 @@ class DbLedgerStorage:
     def count_reads(self, count: int, started_s: float, *, failed: int = 0) -> None:
         """Count ``count`` reads that began at ``started_s`` and have ended.
 
-        Who asks :meth:`cached` has to say so.
+        A caller of :meth:`cached` has to say so.
         """
         with self.meters.lock:
             self.meters.failed_reads += failed

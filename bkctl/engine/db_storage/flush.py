@@ -8,9 +8,9 @@
    also when there were no entries, or fences and master keys of an idle directory would be lost.
 5. Only then deletion marks are lifted and the write cache is dropped. Logs that get no more records end.
 
-Whoever keeps a last mark moves it after that. A flush that fails anywhere changes nothing for readers, and is
-done again as a whole: the copies that a second attempt leaves in the logs are harmless, because the index
-names one of them.
+The owner of the last mark moves the mark after that. A flush that fails anywhere changes nothing for readers,
+and is done again as a whole: the copies that a second attempt leaves in the logs are harmless, because the
+index names one of them.
 
 A ledger row deleted between the two halves of step 4 is durable before its locations are gone; a crash before
 the next flush then leaves locations of an unknown ledger, which nobody can read.

@@ -79,9 +79,10 @@ class RowStore(Protocol):
 class LedgerIndex:
     """Over an open store; thread-safe.
 
-    ``get``, ``set`` and ``delete`` work on memory alone and never wait for a flush. What a power cut must not
-    take is durable after :meth:`flush`. ``flags`` is the storage's bit set (``NEEDS_INTEGRITY_CHECK``), 0
-    without such a row; ``strange_keys`` counts other rows with a negative id, which Java skips too.
+    ``get``, ``set`` and ``delete`` work on memory alone and never wait for a flush. Rows that a power cut
+    must not take are durable after :meth:`flush`. ``flags`` is the storage's bit set
+    (``NEEDS_INTEGRITY_CHECK``), 0 without such a row; ``strange_keys`` counts other rows with a negative id,
+    which Java skips too.
     """
 
     def __init__(self, store: RowStore) -> None:

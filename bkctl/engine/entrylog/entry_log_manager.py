@@ -40,9 +40,9 @@ class LogMeters:
 class EntryLogManager(ABC):
     """One thread appends and forces; any thread may look at ``unflushed``.
 
-    Whoever calls :meth:`append`, :meth:`force`, :meth:`roll` or :meth:`retire` and gets an error calls
-    :meth:`void` (the current logs are not written any more), unless a sync has failed: then nothing of this
-    is called again.
+    After an error of :meth:`append`, :meth:`force`, :meth:`roll` or :meth:`retire` the caller calls
+    :meth:`void` (the current logs are not written any more), unless a sync has failed: then none of these
+    methods is called again.
     """
 
     def __init__(

@@ -216,7 +216,7 @@ class EntryLogger:
     def begin_new_logs(self) -> None:
         """Let the current logs end before the next append or retirement, because their disk is full.
 
-        What they hold can be collected then. From any thread.
+        Their entries can be collected then. From any thread.
         """
         self._roll_wanted.set()
 

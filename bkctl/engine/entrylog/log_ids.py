@@ -38,7 +38,7 @@ class LogNames:
 
 
 def sort_names(names: Iterable[str]) -> LogNames:
-    """Tell logs from the other files of a directory."""
+    """Separate the logs of a directory from its other files."""
     logs: list[int] = []
     taken: set[int] = set()
     strange: list[str] = []

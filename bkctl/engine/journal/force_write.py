@@ -143,7 +143,7 @@ class ForceWriteStage:
             self._state.fail(error)
             return error
         except Exception as error:  # noqa: BLE001
-            # Whatever went wrong, the batches must be answered.
+            # After any error the batches must be answered.
             _log.exception("syncing %s failed", newest.file.path)
             failure = as_failure(f"{newest.file.path}: syncing", error)
             self._state.fail(failure)

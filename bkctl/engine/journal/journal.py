@@ -275,7 +275,7 @@ class Journal:
         except BkctlError as error:
             self._fail([] if handed_on else batches, error)
         except Exception as error:  # noqa: BLE001
-            # Whatever went wrong, the batches must be answered.
+            # After any error the batches must be answered.
             _log.exception("writing a journal group failed")
             self._fail([] if handed_on else batches, as_failure(f"{self.directory}: writing a group", error))
 

@@ -37,7 +37,7 @@ class JournalFile:
     ) -> JournalFile:
         """Return a new journal that a crash cannot take away any more. Raises StorageError.
 
-        What a crash leaves on the way (no file, an empty one, a header alone) is an empty journal to readers.
+        A crash on the way leaves no file, an empty one, or a header alone: to readers an empty journal.
         """
         path = f"{directory}/{journal_name(journal_id)}"
         header = encode_header(version)

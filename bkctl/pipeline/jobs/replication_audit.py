@@ -1,9 +1,9 @@
 """``replication-audit``: every fragment of every ledger against what each bookie really holds.
 
-What a slot of an ensemble should hold is counted in closed form, what it does hold from stretches of entries;
-only where the two differ are gaps looked for. How many copies are left of an entry is then a matter of the
-pieces between gaps' ends and of the entry's remainder modulo the ensemble size, so that losing a whole bookie
-costs as many rows as it had fragments, not entries.
+The entries that a slot of an ensemble should hold are counted in closed form, those that it holds from
+stretches of entries; gaps are looked for only where the two differ. How many copies are left of an entry is
+then a matter of the pieces between gaps' ends and of the entry's remainder modulo the ensemble size, so that
+losing a whole bookie costs as many rows as it had fragments, not entries.
 
 The last fragment of an open ledger is judged up to the last add confirmed that the entry logs show (in the
 entries' headers; never beyond the last entry that any bookie holds). A bookie lacks an entry of it for sure

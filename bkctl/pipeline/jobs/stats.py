@@ -31,7 +31,7 @@ def _size_label(upper: int) -> str:
 
 
 def _buckets(bounds: tuple[tuple[int, str], ...]) -> str:
-    """Rows of (rank, label, low, high), high not included and null for the last."""
+    """Return the rows of (rank, label, low, high), high not included and null for the last."""
     rows = []
     for rank, (low, label) in enumerate(bounds):
         high = bounds[rank + 1][0] if rank + 1 < len(bounds) else None

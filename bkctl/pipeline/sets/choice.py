@@ -1,6 +1,6 @@
 """Which set of each bookie an audit reads, and what about the sets keeps it from a judgement.
 
-The newest complete set counts, by its manifest. What is wrong with a store never makes an answer better: a
+The newest complete set counts, by its manifest. A fault of a store never makes an answer better: a
 bookie without a set, with a set that is too old, or with sets of two machines is named, and what is said of
 it is not examined.
 """

@@ -2,8 +2,8 @@
 
 The order is what makes a set true of one moment although the bookie is at work. Journals come first, with the
 last mark: entries behind the mark count as held, and those in front of it were flushed into logs that are
-listed afterwards. Then come the logs, then the index, and in the end a look at which logs went away during
-the pass.
+listed afterwards. Then come the logs, then the index, and in the end a second listing for logs that went away
+during the pass.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class _Collection:
         return base if base.manifest.digest_known == self._digest_known() else None
 
     def _digest_known(self) -> str:
-        """How digests are known: what was checked by learning alone is checked again with metadata."""
+        """Return how digests are known: what was checked by learning alone is checked again with metadata."""
         options = self._options
         how = [options.digest]
         if options.metadata is not None:

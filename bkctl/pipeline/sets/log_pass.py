@@ -1,7 +1,7 @@
 """One reading of one entry log into all tables of a set that are about it.
 
-What ``bkctl.pipeline.tables`` reads one by one is made here from the same windows: runs, ledgers, digests,
-blocks. A log in which something is wrong is read once more, for what exactly it is.
+The tables that ``bkctl.pipeline.tables`` reads one by one are made here from the same windows: runs, ledgers,
+digests, blocks. A log with a fault is read once more, to find the exact damage.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ ColumnMaker = Callable[[LogRows], pa.Array]
 
 
 def constant(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
-    """``count`` times the same value, null included."""
+    """Return ``count`` times the same value, null included."""
     return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
 
 
@@ -150,7 +150,7 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def rows_batches(
     schema: pa.Schema, rows: Iterable[tuple[object, ...]], rows_max: int
 ) -> Iterator[pa.RecordBatch]:
-    """Few rows given as tuples, in batches; for tables that have a row per file or per ledger."""
+    """Yield few rows given as tuples, in batches; for tables that have a row per file or per ledger."""
     waiting: list[tuple[object, ...]] = []
     for row in rows:
         waiting.append(row)

@@ -75,7 +75,7 @@ class CheckedRows:
 
 
 def rows_of(item: CheckedBatch) -> LogRows:
-    """One batch as a window."""
+    """Return one batch as a window."""
     rows = CheckedRows()
     rows.add(item)
     return rows.taken()

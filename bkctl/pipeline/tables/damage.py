@@ -168,12 +168,12 @@ def _is_clean(filesystem: FileSystem, file: SplitFile, split: Split, options: Ta
 
 
 def everything_of(options: TableOptions) -> TableOptions:
-    """Options under which a whole log is delivered, with its damage."""
+    """Return the options under which a whole log is delivered, with its damage."""
     return replace(options, ledgers=(), entries=(), damage="rows")
 
 
 class LogJudge:
-    """Tells of a whole log, while somebody reads it, whether anything is wrong with its structure.
+    """Finds, while somebody reads a whole log, whether anything is wrong with its structure.
 
     ``totals`` are the bytes of its records by ledger, size words included.
     """

@@ -37,7 +37,7 @@ class KnownDigests:
         return len(self.kinds)
 
     def only(self, ledgers: Iterable[int]) -> KnownDigests:
-        """Those of ``ledgers`` that are known."""
+        """Return those of ``ledgers`` that are known."""
         ids = array("q", self.ledgers)
         found: dict[int, Digester] = {}
         for ledger in ledgers:

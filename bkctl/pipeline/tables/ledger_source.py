@@ -1,6 +1,7 @@
 """Ledger metadata, from a dump file or from a metadata store by its URI.
 
-What reads dumps and stores is imported where it is used: readers of logs run in many processes, without it.
+The readers of dumps and stores are imported where they are used: readers of logs run in many processes,
+without it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def metadata_of(options: TableOptions, paths: Iterable[str]) -> str:
 
 
 def ledger_ids(metadata: str) -> Iterator[int]:
-    """Ids of all ledgers of a metadata store, ascending. Raises as the store does."""
+    """Yield the ids of all ledgers of a metadata store, ascending. Raises as the store does."""
     from bkctl.metadata.uri import open_metadata_store
 
     with open_metadata_store(metadata) as store:
@@ -56,7 +57,7 @@ def ledger_ids(metadata: str) -> Iterator[int]:
 def described_ledgers(
     filesystem: FileSystem, metadata: str, ids: Iterable[int] | None = None
 ) -> Iterator[DescribedLedger]:
-    """Ledgers in ascending order, all of them or those of ``ids`` that still exist.
+    """Yield the ledgers in ascending order, all of them or those of ``ids`` that still exist.
 
     Raises CorruptionError for metadata that does not decode, and what opening a store or a dump raises.
     """

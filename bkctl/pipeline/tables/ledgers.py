@@ -89,7 +89,7 @@ def ledger_rows(item: DescribedLedger) -> Iterator[_Row]:
 
 
 def fragment_rows(item: DescribedLedger) -> Iterator[_Row]:
-    """One row for each segment and slot; none for a segment that turned out empty."""
+    """Yield one row for each segment and slot; none for a segment that turned out empty."""
     found = item.metadata
     closed = found.state is LedgerState.CLOSED
     segments = found.segments

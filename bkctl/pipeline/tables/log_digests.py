@@ -49,7 +49,7 @@ class LedgerParts:
         return cls(present.tolist(), np.repeat(which_run, lengths))
 
     def spread(self, values: Codes, count: int) -> Codes:
-        """One value for each ledger as one for each of ``count`` entries."""
+        """Return one value for each ledger as one for each of ``count`` entries."""
         return np.full(count, values[0], np.int8) if self.which is None else values[self.which]
 
     def indices(self, numbers: list[int]) -> NDArray[np.intp] | None:

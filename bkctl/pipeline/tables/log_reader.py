@@ -85,7 +85,7 @@ class LogReader:
         return totals is not None and not any(map(self._options.wants_ledger, totals))
 
     def items(self) -> Iterator[LogRows | Damage]:
-        """Windows of wanted entries and damage, in file order; the head's damage first.
+        """Yield the windows of wanted entries and damage, in file order; the head's damage first.
 
         Raises CorruptionError at damage when strict.
         """

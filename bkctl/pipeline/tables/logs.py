@@ -142,7 +142,7 @@ def _walked(reader: LogReader) -> dict[int, int]:
 
 
 def walked_bytes(rows: LogRows) -> Iterator[tuple[int, int]]:
-    """Ledgers of a window and the bytes of their records, size words included."""
+    """Yield the ledgers of a window and the bytes of their records, size words included."""
     parts = LedgerParts.of(rows.ledgers)
     framed = rows.sizes + 4
     if parts.which is None:

@@ -118,7 +118,7 @@ def intersection(one: tuple[Range, ...], other: tuple[Range, ...]) -> tuple[Rang
 
 
 def parse_ranges(name: str, text: str) -> tuple[Range, ...]:
-    """``7,10-19`` as ranges with both ends. Raises UsageError."""
+    """Parse ``7,10-19`` as ranges with both ends. Raises UsageError."""
     ranges = []
     for part in text.split(","):
         found = _RANGE.fullmatch(part.strip())
@@ -135,7 +135,7 @@ def parse_ranges(name: str, text: str) -> tuple[Range, ...]:
 
 
 def parse_log_ids(text: str) -> frozenset[int]:
-    """``28,0x1c,1c.log`` as log ids. Raises UsageError."""
+    """Parse ``28,0x1c,1c.log`` as log ids. Raises UsageError."""
     ids = set()
     for part in (part.strip() for part in text.split(",")):
         log_id = parse_log_name(part)
@@ -149,7 +149,7 @@ def parse_log_ids(text: str) -> frozenset[int]:
 
 
 def parse_size(name: str, text: str) -> int:
-    """``256m`` or ``268435456`` in bytes. Raises UsageError."""
+    """Parse ``256m`` or ``268435456`` in bytes. Raises UsageError."""
     try:
         return parse_byte_size(text)
     except ValueError as error:
@@ -182,7 +182,7 @@ def _parse_paths(name: str, text: str) -> frozenset[str]:
 
 
 def parse_options(given: Mapping[str, str]) -> TableOptions:
-    """Options given as text, as Spark gives them: names without regard to case and underscores.
+    """Return the options given as text, as Spark gives them: names without regard to case and underscores.
 
     Raises UsageError for a value that has no meaning and for a name that is not known.
     """

@@ -30,14 +30,14 @@ class Table(Protocol):
         """
 
     def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
-        """Rows of one task with ``columns``, in their order.
+        """Yield the rows of one task with ``columns``, in their order.
 
         Raises CorruptionError at damage when the options say ``fail``, StorageError.
         """
 
 
 def known_columns(table: Table, columns: Sequence[str]) -> list[str]:
-    """``columns`` as a list. Raises UsageError when the table has no such column."""
+    """Return ``columns`` as a list. Raises UsageError when the table has no such column."""
     strange = [name for name in columns if name not in table.schema.names]
     if strange:
         raise UsageError(

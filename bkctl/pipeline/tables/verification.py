@@ -63,7 +63,7 @@ def _row_maker(part: str, schema: pa.Schema) -> Callable[[_Row], _Row]:
 
 
 def _structure_of(options: TableOptions) -> TableOptions:
-    """Options under which digests are not looked at."""
+    """Return the options under which digests are not looked at."""
     return replace(options, digest="off", metadata=None)
 
 

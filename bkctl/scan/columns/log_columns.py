@@ -118,6 +118,6 @@ def _large(file: SteadyFile, position: int) -> Iterator[RecordColumns]:
 
 
 def _walk(buffer: bytes, base: int) -> tuple[RecordColumns, int]:
-    """Whole entries from the start of ``buffer``, and where the first that is none starts."""
+    """Return the whole entries from the start of ``buffer``, and where the first that is none starts."""
     found, stop = walk_columns(buffer)
     return RecordColumns(buffer, base, *(np.frombuffer(column, np.int64) for column in found)), stop

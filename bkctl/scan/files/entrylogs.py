@@ -68,7 +68,7 @@ class LogEntries:
 
 
 def list_logs(filesystem: FileSystem, logs: Iterable[LogFile]) -> Iterator[EntryLogSummary]:
-    """One summary per log; only headers and ledgers maps are read.
+    """Yield one summary per log; only headers and ledgers maps are read.
 
     A header that cannot be read has version None.
     """
@@ -94,7 +94,7 @@ def list_logs(filesystem: FileSystem, logs: Iterable[LogFile]) -> Iterator[Entry
 def show_log(
     filesystem: FileSystem, log: LogFile, *, walk: bool = False, advance: Advance = nobody
 ) -> EntryLogContents:
-    """Ledgers of a log, from its map when there is a good one, unless ``walk``."""
+    """Return the ledgers of a log, from its map when there is a good one, unless ``walk``."""
     with EntryLogScan(filesystem, log.path) as scan:
         if scan.head.ledgers_map is not None and not walk:
             shares = tuple(
@@ -175,7 +175,7 @@ def scan_logs(
     advance: Advance = nobody,
     failed: Failed = fail,
 ) -> Iterator[LogEntries | Damage]:
-    """Entries of the logs, and their damage, in file order.
+    """Yield the entries of the logs, and their damage, in file order.
 
     A log whose good ledgers map does not name the wanted ledger is passed over. ``failed`` is called for logs
     that cannot be opened.
@@ -220,7 +220,7 @@ def verify_logs(
     advance: Advance = nobody,
     failed: Failed = fail,
 ) -> Iterator[FileVerdict]:
-    """One verdict per log: header, map against log, every record and every digest that can be checked.
+    """Yield one verdict per log: header, map against log, every record and every digest that can be checked.
 
     ``failed`` is called for logs that cannot be opened.
     """

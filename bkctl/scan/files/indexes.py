@@ -51,7 +51,7 @@ def scan_index(
     ledger: int | None = None,
     entries: tuple[int, int] | None = None,
 ) -> Iterator[LocationRow | IndexDamage]:
-    """Every location, directory by directory, in order of ledger and entry.
+    """Yield every location, directory by directory, in order of ledger and entry.
 
     ``entries`` is the first and the last entry id, inclusive. Raises UsageError for ids that do not exist.
     """
@@ -75,7 +75,7 @@ def _scan(
 def list_index_ledgers(
     fs: FileSystem, dirs: Sequence[str], *, every_row: bool = False
 ) -> Iterator[LedgerIndexRow | IndexDamage]:
-    """Every ledger, directory by directory, in order of ledgers.
+    """Yield every ledger, directory by directory, in order of ledgers.
 
     One row for each ledger, the 8-byte one where Java's index rebuild left a second; both with
     ``every_row``. An explicit LAC that does not decode is damage, and None in its ledger's row.

@@ -50,7 +50,7 @@ class JournalMarked:
 
 
 def list_journals(filesystem: FileSystem, journals: Iterable[JournalFile]) -> Iterator[JournalSummary]:
-    """One summary per journal; only headers are read."""
+    """Yield one summary per journal; only headers are read."""
     for journal in journals:
         file = SteadyFile(filesystem.open(journal.path))
         try:
@@ -76,7 +76,7 @@ class MarkFinder:
         self._directories: dict[str, tuple[int, LastMark | None]] = {}
 
     def unsynced_from(self, journal: JournalFile) -> int | None:
-        """Offset from which a hole in ``journal`` is a trace of a power cut, None if nowhere."""
+        """Return the offset from which a hole in ``journal`` is a trace of a power cut, None if nowhere."""
         directory = journal.directory
         if directory not in self._directories:
             here = inspect_directory(self._filesystem, directory)
@@ -233,7 +233,7 @@ def verify_journals(
     advance: Advance = nobody,
     failed: Failed = fail,
 ) -> Iterator[FileVerdict]:
-    """One verdict per journal. ``failed`` is called for journals that cannot be opened."""
+    """Yield one verdict per journal. ``failed`` is called for journals that cannot be opened."""
     survey_journals(filesystem, journals, book)
     marks = MarkFinder(filesystem, mark)
     for journal in journals:

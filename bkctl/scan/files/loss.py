@@ -193,7 +193,7 @@ class LossTracker:
 def _merged(
     known: tuple[MissingEntries, ...], located: tuple[MissingEntries, ...]
 ) -> tuple[MissingEntries, ...]:
-    """Both, without what the index names as well."""
+    """Return both, without what the index names as well."""
 
     def is_named(gap: MissingEntries) -> bool:
         if gap.first_entry is None or gap.last_entry is None:

@@ -84,7 +84,7 @@ def _room_text(room: DiskSpace) -> str:
 
 
 def _readable(size_bytes: int) -> str:
-    """``61493288960(61.493GB)``: three digits, cut off."""
+    """Return a text such as ``61493288960(61.493GB)``: three digits, cut off."""
     size, unit = Decimal(size_bytes), 0
     while size >= 1000 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1

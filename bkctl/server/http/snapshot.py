@@ -1,4 +1,4 @@
-"""One look at every queue, cache and counter of a bookie, as plain values for JSON.
+"""A snapshot of every queue, cache and counter of a bookie, as plain values for JSON.
 
 Numbers are read while others change them: each is right, two of them may be a moment apart. Counters are sums
 since the bookie started; for rates, a client asks twice and divides by the difference of

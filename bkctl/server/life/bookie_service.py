@@ -204,7 +204,7 @@ class BookieService:
         return store
 
     def _claim_directories(self, metadata: MetadataStore, port: int) -> CookieDecision:
-        """Cookies and locks. Nothing is written before a first look says that the bookie may start."""
+        """Examine cookies, take locks. Nothing is written before a check says that the start may go on."""
         wanted = self.config.directories
         decide_cookies(self.config, metadata, port)
         own_directories.make_current(self.filesystem, wanted)

@@ -3,7 +3,7 @@
 A full collection goes through every object that could be part of a cycle, with no other thread running: 30 ms
 for what is imported, 60 more for 200,000 open ledgers, and it comes again whenever a quarter has been added.
 Hardly anything of that ever dies in a cycle, so objects that a collection finds alive are *frozen*: no other
-one looks at them, and reference counts still free them. It then goes through some thousand new objects.
+one visits them, and reference counts still free them. It then goes through some thousand new objects.
 
 The price: a cycle that dies after it was frozen stays. So what a bookie makes again and again (connections,
 long polls, runs) must not end as a cycle; ``tests/unit/server/life/test_cyclic_collector.py`` watches over

@@ -55,7 +55,7 @@ class LimboFiles:
         self._known: set[int] | None = None
 
     def has(self, ledger: int) -> bool:
-        """Tell whether the file of a ledger is in a directory that was not lost; nothing is written."""
+        """Return whether the file of a ledger is in a directory that was not lost; nothing is written."""
         if self._known is None:
             trees = [IdxTree(self._fs, directory) for directory in self._directories.there]
             self._known = {ledger for tree in trees for ledger in tree.files()[1]}

@@ -29,7 +29,7 @@ def port_holder(port: int) -> str | None:
 
 
 def _listeners(port: int) -> set[str]:
-    """Inodes of the sockets that listen on the port, on any address."""
+    """Return the inodes of the sockets that listen on the port, on any address."""
     found = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:

@@ -1,4 +1,4 @@
-"""Telling the service manager that started this process how the bookie is.
+"""Reports to the service manager that started this process how the bookie is.
 
 Lines ``KEY=value`` in a datagram to the socket that ``$NOTIFY_SOCKET`` names: a path or, with ``@`` before
 it, an abstract name. Without the variable nothing is sent, so a bookie in a terminal or a container needs no
@@ -74,7 +74,7 @@ class ServiceManager:
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float | None:
-    """Seconds between two signs of life: half of what the manager waits; None when it does not."""
+    """Return the seconds between two signs of life: half of what the manager waits; None when it does not."""
     try:
         asked_s = int(environment.get("WATCHDOG_USEC", "")) / 1_000_000
         for_us = int(environment.get("WATCHDOG_PID", os.getpid())) == os.getpid()

@@ -4,8 +4,8 @@ Numbers are read when a scrape asks, from the counters that the stages bump once
 hot path nothing. Names that BookKeeper does not have begin with ``bkctl_``.
 
 Labels. ``thread`` and ``threadPool`` name Java's pools: here each pool has one queue, so its number is 0.
-``ledgerDir`` and ``indexDir`` end in ``current``, as Java's do. What a storage over all ledger directories
-has once carries the first of them; its collectors, one for each ledger directory, carry their own
+``ledgerDir`` and ``indexDir`` end in ``current``, as Java's do. A metric that a storage over all ledger
+directories has once carries the first of them; its collectors, one for each ledger directory, carry their own
 ``ledgerDir``.
 
 Of batches. A run of adds, a chunk of reads and a group of the journal are measured once and counted with the

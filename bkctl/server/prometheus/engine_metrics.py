@@ -16,7 +16,7 @@ from bkctl.server.prometheus.declared import gc_part, scrape_metrics, storage_pa
 
 
 def directory_labels(part: LedgerStorage | Collector) -> dict[str, str]:
-    """``indexDir`` and ``ledgerDir`` of a storage, or of the directory that is collected."""
+    """Return ``indexDir`` and ``ledgerDir`` of a storage, or of the directory that is collected."""
     return {"indexDir": part.index_place.databases, "ledgerDir": part.directory}
 
 

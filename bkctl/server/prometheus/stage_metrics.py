@@ -13,7 +13,7 @@ from bkctl.server.wire.bookie_server import BookieServer
 
 
 def stages(bookie: Bookie, server: BookieServer) -> Iterator[tuple[str, StageMeter]]:
-    """All stages; the number of the journal or directory that they belong to, or nothing."""
+    """Yield all stages; the number of the journal or directory that they belong to, or nothing."""
     yield "", server.adds.meter
     yield "", bookie.writes.meter
     for number, journal in enumerate(bookie.journals):

@@ -1,6 +1,6 @@
 """``enableStatistics=false``: no time and no size is put into a distribution any more.
 
-What stages, bounds and the answers to requests rest on are plain counters, which go on.
+Stages, bounds and the answers to requests rest on plain counters, which go on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def turn_off(bookie: Bookie, server: BookieServer) -> None:
 
 
 def histograms(bookie: Bookie, server: BookieServer) -> Iterator[LatencyHistogram]:
-    """All distributions of a bookie."""
+    """Yield all distributions of a bookie."""
     for _, meter in stages(bookie, server):
         yield from (meter.waited, meter.worked)
     yield from (server.adds.latency, server.adds.taken, server.adds.sizes)

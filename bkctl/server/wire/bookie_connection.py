@@ -2,7 +2,7 @@
 
 Back-pressure. Nothing is read from a socket while the answers on it are not taken (the transport's write
 buffer is above its high-water mark), nor while the bookie has as many adds in progress as it may have
-(``AddsInProgress``). Whatever brings entries waits for its turn (``ReadTurns``), and runs of reads are
+(``AddsInProgress``). Every answer with entries waits for its turn (``ReadTurns``), and runs of reads are
 answered in chunks, each of which is a turn: one connection holds a bounded number of chunks and entries more
 than its write buffer, however much it asks for.
 """
@@ -100,7 +100,7 @@ class BookieConnection(asyncio.Protocol):
 
     @property
     def unread_since_s(self) -> float | None:
-        """Since when, as far as the looks have shown, the client has left answers untaken."""
+        """The time since when, as far as the checks have shown, the client has left answers untaken."""
         return self._untaken.since_s
 
     def count_unread(self, now_s: float) -> int:

@@ -15,9 +15,9 @@ the reads for them
 A connection between two frames may rest for ever, as those of Java's clients do: TCP's keepalive finds the
 ones whose client is gone. A connection that this bookie itself does not read (back-pressure) owes nothing.
 
-Partial frames are counted as they come. What answers hold is known as an upper bound, which grows with all
-that is written; when it uses the budget up all connections are looked at, and those that hold too much go
-until a good part of it is free. So the looks cost little however many connections there are.
+Partial frames are counted as they come. The bytes of answers are known as an upper bound, which grows with
+all that is written; when it uses the budget up all connections are looked at, and those that hold too much go
+until a good part of it is free. So the checks cost little however many connections there are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SWEEP_INTERVAL_S = 1.0
 _CLOSED_PER_TURN = 6
 #: A connection that owes a frame for less than this is not closed for a new one: its first is on its way.
 _OWING_LEAST_S = 1.0
-#: After a look that could not make room there is none for so long.
+#: So long after a check that could not make room there is no other.
 _NEXT_LOOK_S = 0.05
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-#: What is joined into one run should take the read stage so long at most: one thread reads a run, one entry
-#: after the other, and its answers leave together.
+#: The reads that are joined into one run should take the read stage so long at most: one thread reads a run,
+#: one entry after the other, and its answers leave together.
 JOINED_TIME_MAX_S = 0.002
 #: However fast the reads are, a run has no more than this: as many as are answered in one piece.
 JOINED_ENTRIES_MAX = 128

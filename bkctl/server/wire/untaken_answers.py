@@ -5,9 +5,9 @@ An answer lies in the transport, then in the system's buffer of the socket until
 ===================== ===================================== ================================================
 state                 becomes                               when
 ===================== ===================================== ================================================
-all taken             some untaken since then               a look finds bytes of answers
-some untaken          all taken                             a look finds none
-some untaken          some untaken, since this look         a look finds that all was taken which had been
+all taken             some untaken since then               a check finds bytes of answers
+some untaken          all taken                             a check finds none
+some untaken          some untaken, since this check        a check finds that all was taken which had been
                                                             handed over when the time began
 ===================== ===================================== ================================================
 
@@ -26,19 +26,19 @@ class UntakenAnswers:
     __slots__ = ("_due_bytes", "_handed_bytes", "_largest_bytes", "_taken_bytes", "since_s")
 
     def __init__(self) -> None:
-        #: Since when the client has left answers untaken, as far as the looks have shown.
+        #: The time since when the client has left answers untaken, as far as the checks have shown.
         self.since_s: float | None = None
         #: The bytes of all answers, and of the largest piece that was handed over at once.
         self._handed_bytes = 0
         self._largest_bytes = 0
-        #: The bytes that had been handed over when a look last found nothing untaken.
+        #: The bytes that had been handed over when a check last found nothing untaken.
         self._taken_bytes = 0
         #: The bytes that the client has to take until its time starts over.
         self._due_bytes = 0
 
     @property
     def none_since_look(self) -> bool:
-        """Return whether nothing was handed over since a look found that all was taken."""
+        """Return whether nothing was handed over since a check found that all was taken."""
         return self._taken_bytes == self._handed_bytes
 
     def handed(self, size_bytes: int) -> None:
@@ -59,7 +59,7 @@ class UntakenAnswers:
     def count(self, transport_bytes: int, system_bytes: int, now_s: float) -> int:
         """Return at most how many bytes are untaken, of what the transport and the system hold.
 
-        What the system holds counts when the client has left it there for a second.
+        Bytes in the system's buffer count when the client has left them there for a second.
         """
         if not transport_bytes + system_bytes:
             self._taken_bytes = self._handed_bytes

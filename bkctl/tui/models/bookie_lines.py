@@ -138,7 +138,7 @@ def _rate(
 
 
 def queue_lines(bookie: BookieSample, width: int, glyphs: Glyphs) -> list[Line]:
-    """Every queue as a bar with its bound."""
+    """Return every queue as a bar with its bound."""
     bar = min(max(width - 63, 8), BAR_CELLS_MAX)
     heading = Span(
         fit(
@@ -179,7 +179,7 @@ def _amount(queue: Queue) -> Callable[[float | None], str]:
 
 
 def queue_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:
-    """Every queue with its times and the past of its length."""
+    """Return every queue with its times and the past of its length."""
     lines = [*queue_lines(bookie, width, glyphs), EMPTY]
     lines.append(
         (Span(fit(f" {'QUEUE':<14}{'UNIT':<10}{'WORK P99':>8}  LENGTH BEFORE", width), Tone.HEADING),)

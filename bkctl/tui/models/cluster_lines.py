@@ -17,7 +17,7 @@ from bkctl.tui.watch import Watch
 
 
 def headline(sample: ClusterSample | None, shown: int) -> str:
-    """How many bookies there are, are lost, read-only, and shown."""
+    """Return how many bookies there are, are lost, read-only, and shown."""
     if sample is None:
         return "no answer yet"
     bookies = sample.bookies

@@ -193,7 +193,7 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def columns_for(width: int) -> list[Column]:
-    """Those that a terminal of this width has room for; the bookie's name takes what is left over."""
+    """Return those that a terminal of this width has room for; the bookie's name takes what is left over."""
     chosen = [column for column in COLUMNS if width >= column.from_width]
     rest = width - CURSOR_CELLS - sum(column.cells + 1 for column in chosen) + 1
     first = chosen[0]

@@ -29,7 +29,7 @@ _LABEL_CELLS = 14
 
 
 def journals_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:
-    """All journals."""
+    """Return all journals."""
     if not bookie.journals:
         return [_nothing("This bookie tells nothing of its journals.")]
     return _joined(journal(bookie, state, history, width, glyphs) for state in bookie.journals)
@@ -61,7 +61,7 @@ def gc_tab(bookie: BookieSample, _history: History, width: int, glyphs: Glyphs) 
 def journal(
     bookie: BookieSample, state: JournalState, history: History, width: int, glyphs: Glyphs
 ) -> list[Line]:
-    """One journal."""
+    """Return one journal."""
     mark = figures.UNKNOWN
     if state.mark_journal_id is not None:
         file = journal_name(state.mark_journal_id)
@@ -258,7 +258,7 @@ def ledger_directory(
 
 
 def log(state: EntryLogState, width: int, glyphs: Glyphs) -> list[Line]:
-    """One entry log."""
+    """Return one entry log."""
     dead = None if state.live_bytes is None else max(state.bytes - state.live_bytes, 0)
     role = "is being written" if state.active else "complete"
     return [

@@ -76,7 +76,7 @@ def _read_cache(cache: ReadCacheState, width: int, glyphs: Glyphs) -> Line:
 
 
 def journal_lines(bookie: BookieSample, width: int, glyphs: Glyphs) -> list[Line]:
-    """Each journal's fsync time, how busy its disk is, and the size of its groups."""
+    """Return each journal's fsync time, how busy its disk is, and the size of its groups."""
     return [_journal(journal, width, glyphs) for journal in bookie.journals]
 
 
@@ -169,7 +169,7 @@ def _gc(state: GcState, width: int, glyphs: Glyphs) -> Line:
 
 
 def disk_lines(bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None) -> list[Line]:
-    """How full the disks are."""
+    """Return how full the disks are."""
     return [_disk(disk, width, glyphs) for disk in bookie.disks if only is None or disk.dir == only]
 
 
@@ -199,5 +199,5 @@ def _of(used: int | None, bound: int | None) -> str:
 
 
 def _directories(*states: Iterable[WriteCacheHalf | ReadCacheState]) -> list[str]:
-    """Every directory once, in the order they come in."""
+    """Return every directory once, in the order they come in."""
     return list(dict.fromkeys(state.dir for group in states for state in group))

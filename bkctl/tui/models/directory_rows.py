@@ -28,7 +28,7 @@ def directory_of(key: str) -> tuple[str, str]:
 
 
 def directory_heading(width: int) -> Line:
-    """Titles over :func:`directory_rows`."""
+    """Return the titles over :func:`directory_rows`."""
     name = max(width - 57, _NAME_CELLS_MIN)
     text = (
         f" {'KIND':<8} {fit('DIRECTORY', name)} {'MB/S':>6} {'P99 ms':>7} {'BUSY':>5} {'DISK':>5} COLLECTION"
@@ -37,7 +37,7 @@ def directory_heading(width: int) -> Line:
 
 
 def directory_rows(bookie: BookieSample, width: int, glyphs: Glyphs) -> list[tuple[str, Line]]:
-    """Journals first, then ledger directories."""
+    """Return the journals first, then ledger directories."""
     rows = [
         (
             directory_key(JOURNAL, journal.dir),
@@ -104,7 +104,7 @@ def _directory(
 
 
 def log_heading(width: int) -> Line:
-    """Titles over :func:`log_rows`."""
+    """Return the titles over :func:`log_rows`."""
     text = f" {'LOG':>10} {'FILE':<12} {'SIZE':>7} {'LIVE':>7} {'LEDGERS':>8}  LIVE SHARE"
     return (Span(fit(text, width), Tone.HEADING),)
 

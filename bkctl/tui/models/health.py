@@ -43,7 +43,7 @@ def fullest_disk(bookie: BookieSample) -> Disk | None:
 
 
 def lost(bookie: BookieSample, silence_ms: int | None) -> str:
-    """Why there are no figures, and how old the last ones are."""
+    """Return why there are no figures, and how old the last ones are."""
     reason = bookie.error or "no answer"
     if silence_ms is None:
         return f"never answered: {reason}"

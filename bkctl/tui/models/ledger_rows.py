@@ -44,7 +44,7 @@ def ledger_totals(bookies: Iterable[BookieSample], *, by_bytes: bool) -> list[Le
 
 
 def ledger_heading(width: int, glyphs: Glyphs, *, by_bytes: bool) -> Line:
-    """Titles over :func:`ledger_rows`; the one that the rows are sorted by has a mark."""
+    """Return the titles over :func:`ledger_rows`; the one that the rows are sorted by has a mark."""
     adds, megabytes = "ADD/S", "MB/S"
     if by_bytes:
         megabytes += glyphs.descending

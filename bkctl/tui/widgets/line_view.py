@@ -20,9 +20,9 @@ from bkctl.tui.lines import EMPTY, Line, Span, Tone, line_width, width_of
 class LineView(ScrollView):
     """A block of lines.
 
-    What is to be shown is compared with what is, and the terminal is sent the rows that differ, up to the
-    last piece that does. Scroll bars are not drawn, they would need colours: the last line says how many are
-    below.
+    The new rows are compared with those on the screen, and the terminal is sent the rows that differ, up to
+    the last piece that does. Scroll bars are not drawn, they would need colours: the last line says how many
+    are below.
     """
 
     ALLOW_SELECT = False

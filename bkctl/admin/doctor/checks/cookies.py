@@ -161,7 +161,7 @@ def _elsewhere(exam: Examination, wanted: Cookie) -> Finding:
 
 
 def _refusal(exam: Examination, wanted: Cookie) -> str | None:
-    """Tell why a bookie would not start, by the rules of its start; None when it would, or nobody knows."""
+    """Return why a bookie would not start, by the rules of its start; None when it would, or nobody knows."""
     config, cluster = exam.config, exam.known_cluster
     if config is None or cluster is None:
         return None

@@ -43,7 +43,7 @@ def again(exam: Examination, check: str, instead: str) -> NextStep:
 
 
 def vanished_directory(path: str) -> Finding:
-    """Return the finding about a folder that was removed between the listing and the look into it."""
+    """Return the finding about a folder that was removed between the listing and its own."""
     return Finding(
         "directories",
         Kind.VANISHED_DIRECTORY,

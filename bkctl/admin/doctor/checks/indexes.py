@@ -111,7 +111,7 @@ def check_databases(exam: Examination) -> Iterator[Finding]:
 
 
 def _opened(path: str) -> tuple[str | None, bool]:
-    """Tell what is wrong with a database, None when nothing is; and whether it was never written to."""
+    """Return the fault of a database, None when it has none; and whether it was never written to."""
     try:
         store = open_store(path)
     except (CorruptionError, NotFoundError, StorageError) as error:

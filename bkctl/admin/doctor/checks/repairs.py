@@ -1,4 +1,4 @@
-"""Traces of repairs in a directory: logs that were set aside, and repairs that were killed."""
+"""Traces of repairs in a directory: logs that were quarantined, and repairs that were killed."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class ExpectedLedgers(Container[int]):
 
     @property
     def is_known(self) -> bool:
-        """Whether anything tells which ledgers these are."""
+        """Whether anything says which ledgers these are."""
         return self._known is not None or bool(self._here)
 
     def among(self, ledgers: Collection[int]) -> set[int]:

@@ -45,7 +45,7 @@ class IndexRows:
             yield self._joined(pending)
 
     def _unsorted_last(self, rows: Rows) -> bool:
-        """Tell whether ``rows`` is a row that does not decode: it belongs among those before it."""
+        """Return whether ``rows`` is a row that does not decode: it belongs among those before it."""
         return len(rows) == 1 and int(rows.locations[0]) == UNDECODABLE
 
     def _joined(self, pending: list[Rows]) -> Rows:

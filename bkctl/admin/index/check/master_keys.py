@@ -19,7 +19,7 @@ from bkctl.engine.second_keys import alike
 from bkctl.errors import CorruptionError
 from bkctl.scan.index_rows import LedgerRow
 
-#: Tells the metadata of those of some ledgers that have any.
+#: A function that returns the metadata of those of some ledgers that have any.
 MetadataOf = Callable[[Collection[int]], Mapping[int, LedgerMetadata | CorruptionError]]
 
 

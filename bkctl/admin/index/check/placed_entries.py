@@ -1,6 +1,6 @@
 """Entries that the metadata place on a bookie, and that neither its index, its logs nor its journals have.
 
-What a power cut leaves of a journal and what a damaged disk leaves of it look alike, and a last mark that is
+A journal after a power cut and a journal on a damaged disk cannot be distinguished, and a last mark that is
 too far ahead skips records without a trace. Only the metadata of a closed ledger say which entries a bookie
 must have. Entries are counted, not listed: the rows of an index come in blocks of millions.
 """

@@ -55,8 +55,8 @@ class LogPlaces:
     def fault(self, ledger: int, entry: int, packed: int) -> Fault | None:
         """Find what is wrong at a location; None when the entry stands there after all. Raises StorageError.
 
-        Ids that cannot be chance are another entry's: a record that looks whole with another one, or the
-        end of the data, behind it.
+        Ids that cannot be chance are another entry's: a record that seems whole, with another one or the
+        end of the data behind it.
         """
         log_id, offset = packed >> 32, packed & OFFSET_MAX
         faults: list[Fault] = []
@@ -142,7 +142,7 @@ def _in_words(damage: Damage) -> str:
 
 
 def _is_followed(file: SteadyFile, end: int) -> bool:
-    """Tell whether a record, a ledgers map, filler or nothing comes at ``end``."""
+    """Return whether a record, a ledgers map, filler or nothing comes at ``end``."""
     head = file.peek(end, _HEAD.size)
     if len(head) < _HEAD.size or not any(head) or head[:1] == b"\xf0":
         return True

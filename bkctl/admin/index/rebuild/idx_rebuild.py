@@ -298,7 +298,7 @@ class IdxRebuild:
     def _still_fits(
         self, logs: str, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader]
     ) -> bool:
-        """Tell whether files that wait for their swap, or are in place, are those that would be made now."""
+        """Return whether the files that wait for their swap, or are in place, are still the right ones."""
         if logs != found.fingerprint():
             return False
         moved = set(headers)
@@ -312,7 +312,7 @@ class IdxRebuild:
         return all(old.headers.get(ledger) is not None for ledger in moved)
 
     def _are_sound(self, slots: int, found: LogSet) -> bool:
-        """Tell whether the files in place, which an earlier run has proved, have not been damaged since."""
+        """Return whether the files in place, which an earlier run has proved, have not been damaged since."""
         try:
             verify_idx_files(self._indexes, found.logs, slots, self._options.rows_max, nobody)
         except CorruptionError:

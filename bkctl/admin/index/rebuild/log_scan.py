@@ -155,7 +155,7 @@ def _read_clean(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
 
 
 class _Checks:
-    """Digests and the ledgers map of a log that looks clean. All methods raise NotCleanError.
+    """Digests and the ledgers map of a log that seems clean. All methods raise NotCleanError.
 
     The digest type of a ledger is learnt from its first entries, which wait in a copy until it is.
     """
@@ -228,8 +228,11 @@ class _Checks:
             raise NotCleanError
 
     def end(self) -> None:
-        """Settle what is left. Ledgers that hardly have entries and do not settle need the second look, as
-        their ids may be what is damaged; so does a log that its map disagrees with."""
+        """Settle the remaining ledgers.
+
+        Ledgers with few entries that do not settle need the second scan, as their ids may be damaged; so does
+        a log that its map disagrees with.
+        """
         self._book.close_survey()
         for ledger in list(self._waiting):
             digester = self._book.digester(ledger)

@@ -28,7 +28,7 @@ _LOG_BYTES = 768
 _LEDGER_BYTES = 128
 
 
-#: Tells how the entries of those of some ledgers are checked that have metadata.
+#: A function that returns how the entries are checked of those of some ledgers that have metadata.
 AskDigests = Callable[[Collection[int]], dict[int, Digester]]
 
 

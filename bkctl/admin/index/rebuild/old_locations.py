@@ -1,7 +1,7 @@
 """The locations of the old index: which ledgers have any, and which of them the logs no longer confirm.
 
-Whatever an old index had, a new one has as well, or it is said. An entry that the old index knew and that
-stands in no log is lost: its ledger is put into limbo, as after any other loss.
+A new index has every entry of the old one, or the rebuild reports that it is missing. An entry that the old
+index knew and that stands in no log is lost: its ledger is put into limbo, as after any other loss.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OldLocations:
 
 
 def old_ledgers(current_dir: str) -> OldLocations:
-    """Find the ledgers with a location in a directory's ``locations`` database, by one look at each.
+    """Find the ledgers with a location in a directory's ``locations`` database, by one read for each.
 
     Rows that Java's deletion leaves behind, with negative entry ids and the largest one, do not count. Raises
     StorageError when the disk fails.

@@ -23,7 +23,7 @@ class OldRows:
     flags: bytes | None = None
 
     def trusts(self, ledger: int) -> bool:
-        """Tell whether the ledger's old row says all there is to know."""
+        """Return whether the ledger's old row says all there is to know."""
         return self.problem is None and ledger in self.rows
 
 

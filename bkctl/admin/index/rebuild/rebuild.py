@@ -1,6 +1,6 @@
 """``index rebuild``: locations, ledger rows or ``.idx`` files of one bookie, from logs and journals.
 
-What needs numpy or RocksDB is imported while the other processes start, which takes as long.
+Modules that need numpy or RocksDB are imported while the other processes start, which takes as long.
 """
 
 from __future__ import annotations

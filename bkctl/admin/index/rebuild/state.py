@@ -111,7 +111,7 @@ class WorkDirectory:
             drop_whole(self.path)
 
     def exists(self, *names: str) -> bool:
-        """Tell whether there is such a path in the work directory."""
+        """Return whether there is such a path in the work directory."""
         return os.path.lexists(self.at(*names))
 
     def manifest_path(self, log_id: int) -> str:
@@ -197,7 +197,7 @@ def identity_of(path: str) -> tuple[int, int] | None:
 def read_json(path: str) -> dict[str, Any] | None:
     """Read an object that :func:`write_json` wrote, None when there is no whole one.
 
-    What it says is acted on, so it counts only in a directory of this user's alone. Raises RefusedError,
+    The run follows this file, so it counts only in a directory of this user's alone. Raises RefusedError,
     StorageError.
     """
     try:

@@ -128,7 +128,7 @@ def _ranges(size_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def holds_rows(database: str, rows: int) -> bool:
-    """Tell whether a database that was proved before can still be read, and has as many rows.
+    """Return whether a database that was proved before can still be read, and has as many rows.
 
     Raises StorageError when the disk fails.
     """

@@ -2,7 +2,7 @@
 
 It is there before the first old database, or the first old ``.idx`` file, leaves its place, so that a rebuild
 that failed behind that can be undone as well. A rerun goes on with it, unless something else has worked in
-the directories meanwhile: then what the first run had changed is no longer what stands there.
+the directories since: then what the first run had changed is no longer what stands there.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def write_run(path: str, rows: Rows, *, durable: bool = True) -> Run:
 
 
 def is_whole(run: Run) -> bool:
-    """Tell whether the file still is what was written."""
+    """Return whether the file still is what was written."""
     checksum = 0
     try:
         with open(run.path, "rb") as file:
