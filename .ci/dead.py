@@ -40,6 +40,7 @@ BY_LIBRARIES = [
         "redirect_request",
         "__getattr__",
     ),
+    *("get_type_name", "normalize_path", "delete_root_dir_contents", "seekable"),
     *("commit", "pushFilters", "streamReader", "initialOffset", "getDefaultReadLimit", "latestOffset"),
 ]
 #: Kept, and why.

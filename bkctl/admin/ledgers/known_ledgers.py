@@ -1,4 +1,4 @@
-"""Tell which ledgers exist, and what proves that one is gone: one value for rebuild, repair, check and gc.
+"""The ledgers that exist, and the proof that one is gone: one value for rebuild, repair, check and gc.
 
 A ledger may be known from the cluster's metadata, from the old ledger rows, from old locations, from the
 entry logs and from the journals. That all but one of these are silent about a ledger proves nothing, with one
@@ -237,7 +237,7 @@ class KnownLedgers:
         return cls(cluster, bookie, instance_id, unproved, confirmed)
 
     def is_newer_than(self, time_ms: float) -> bool:
-        """Tell whether the metadata show how things were after a moment; those that an operator trusts do."""
+        """Return whether the metadata are of a later moment; those that an operator trusts count as such."""
         made_ms = self.cluster.time_ms
         return self.unproved is None and (self.cluster.is_live or made_ms is None or made_ms >= time_ms)
 
@@ -278,7 +278,7 @@ class KnownLedgers:
         )
 
     def keeps_each(self, ledgers: Collection[int]) -> dict[int, bool | None]:
-        """Tell of each ledger whether it exists and its metadata name this bookie; None when nobody knows.
+        """Return of each ledger whether it exists and its metadata name this bookie; None if not known.
 
         Raises BkctlError.
         """
@@ -300,10 +300,6 @@ class KnownLedgers:
             exists = self.unproved is None and ledger not in unfound
             kept[ledger] = True if exists else (False if ledger in gone else None)
         return kept
-
-    def keeps(self, ledger: int) -> bool | None:
-        """Tell of one ledger whether it exists and its metadata name this bookie; None when nobody knows."""
-        return self.keeps_each((ledger,))[ledger]
 
     def metadata_of(self, ledgers: Collection[int]) -> Mapping[int, LedgerMetadata]:
         """Return the metadata of ledgers that have any that decode, read when they are looked up.
@@ -329,7 +325,7 @@ def metadata_in(cluster: Cluster, ledger: int) -> LedgerMetadata | None:
 
 
 def names(metadata: LedgerMetadata, bookie: str) -> bool:
-    """Tell whether a ledger's metadata name a bookie for any of its entries."""
+    """Return whether a ledger's metadata name a bookie for any of its entries."""
     return any(bookie in segment.bookies for segment in metadata.segments)
 
 

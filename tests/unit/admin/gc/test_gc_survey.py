@@ -256,10 +256,9 @@ def test_a_store_gives_two_proofs() -> None:
         cluster = cluster_of(store, [1, 3], HOST)
         known = known_by(cluster, cluster.instance_id)
         assert known.gone([3, 2, 1]) == {2}
-        assert known.keeps(1) is True
-        assert known.keeps(2) is False
-        assert known_by(cluster, None, None).keeps(1) is True
-        assert known_by(cluster, cluster.instance_id, "other:3181").keeps(1) is False
+        assert known.keeps_each([1, 2]) == {1: True, 2: False}
+        assert known_by(cluster, None, None).keeps_each([1]) == {1: True}
+        assert known_by(cluster, cluster.instance_id, "other:3181").keeps_each([1]) == {1: False}
         with pytest.raises(RefusedError, match="instance"):
             known_by(cluster, "instance")
 
@@ -271,7 +270,7 @@ def test_a_store_that_was_brought_back_from_an_older_copy_proves_nothing(bookie:
         cluster = cluster_of(store, [1], HOST, issued=3)
         known = known_by(cluster, cluster.instance_id)
         assert known.gone([1, 2]) == {2}
-        assert (known.gone([1, 2, 3]), known.keeps(2), known.keeps(3)) == (set(), None, None)
+        assert (known.gone([1, 2, 3]), known.keeps_each([2, 3])) == (set(), {2: None, 3: None})
         assert known.rolled_back is not None
         assert "brought back from an older copy" in known.rolled_back
         cookie = bookie.current() / "VERSION"
