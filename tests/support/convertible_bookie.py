@@ -24,7 +24,7 @@ from bkctl.errors import LedgerFencedError, LedgerLimboError, NoEntryError, NoLe
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.storage_kinds import IDX, StorageKind
 from bkctl.vfs import PosixFileSystem
-from tests.support.engine_rig import KEY, Answers, Waiter, entry_body, lac_packet
+from tests.support.engine_rig import KEY, Answers, Waiter, add_numbered, entry_body, fence_ledger, lac_packet
 
 Entry = tuple[int, int]
 DELETED = 3
@@ -152,20 +152,10 @@ class ConvertibleBookie:
         self._write_lac(bookie, 6, 30)
 
     def add(self, bookie: Bookie, ledgers: tuple[int, ...], entries: range) -> None:
-        answers, count = Answers(), 0
-        for entry in entries:
-            for ledger in ledgers:
-                body = entry_body(ledger, entry, f"{ledger}-{entry}.".encode() * 8)
-                self.bodies[ledger, entry] = body
-                bookie.writes.add(SingleAdd(body, KEY, answers, entry))
-                count += 1
-        answers.wait(count)
-        assert not answers.bad
+        self.bodies |= add_numbered(bookie, ledgers, entries)
 
     def _fence(self, bookie: Bookie, ledger: int) -> None:
-        done = Waiter()
-        bookie.fencing.fence(ledger, KEY, done)
-        assert done.wait() is None
+        fence_ledger(bookie, ledger)
         self.fenced.add(ledger)
 
     def _write_lac(self, bookie: Bookie, ledger: int, lac: int) -> None:

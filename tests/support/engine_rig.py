@@ -100,6 +100,26 @@ class Waiter:
         return self.error
 
 
+def add_numbered(bookie: Bookie, ledgers: Sequence[int], entries: range) -> dict[tuple[int, int], bytes]:
+    """Add entries of several ledgers in turn, wait until all are acknowledged, and return their bodies."""
+    answers, bodies = Answers(), {}
+    for entry_id in entries:
+        for ledger in ledgers:
+            body = entry_body(ledger, entry_id, f"{ledger}-{entry_id}.".encode() * 8)
+            bodies[ledger, entry_id] = body
+            bookie.writes.add(SingleAdd(body, KEY, answers, entry_id))
+    answers.wait(len(bodies))
+    assert not answers.bad
+    return bodies
+
+
+def fence_ledger(bookie: Bookie, ledger: int) -> None:
+    """Fence a ledger, and wait for the answer."""
+    done = Waiter()
+    bookie.fencing.fence(ledger, KEY, done)
+    assert done.wait() is None
+
+
 def small_settings(
     *,
     journals: int = 1,

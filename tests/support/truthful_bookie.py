@@ -23,7 +23,6 @@ from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.rocksdb_store import open_store
@@ -33,7 +32,7 @@ from bkctl.scan.index_rows import IndexDamage
 from bkctl.storage_kinds import DB, IDX
 from bkctl.vfs import PosixFileSystem
 from tests.support.cluster_dump import write_dump
-from tests.support.engine_rig import KEY, Answers, Waiter, entry_body
+from tests.support.engine_rig import add_numbered, fence_ledger
 
 HOST = "bookie:3181"
 INSTANCE = "instance"
@@ -141,20 +140,10 @@ class TruthfulBookie:
         self._fence(bookie, 5)
 
     def _add(self, bookie: Bookie, ledgers: tuple[int, ...], entries: range) -> None:
-        answers, count = Answers(), 0
-        for entry in entries:
-            for ledger in ledgers:
-                body = entry_body(ledger, entry, f"{ledger}-{entry}.".encode() * 8)
-                self.truth.bodies[ledger, entry] = body
-                bookie.writes.add(SingleAdd(body, KEY, answers, entry))
-                count += 1
-        answers.wait(count)
-        assert not answers.bad
+        self.truth.bodies |= add_numbered(bookie, ledgers, entries)
 
     def _fence(self, bookie: Bookie, ledger: int) -> None:
-        done = Waiter()
-        bookie.fencing.fence(ledger, KEY, done)
-        assert done.wait() is None
+        fence_ledger(bookie, ledger)
         self.truth.fenced.add(ledger)
 
     def _make_idx(self) -> None:

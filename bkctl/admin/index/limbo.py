@@ -17,22 +17,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from posixpath import join
 
-from bkctl.admin.index.repair import collapsed
+from bkctl.admin.index.repair import stored_row
 from bkctl.admin.index.stopped_index import IndexDatabases, rocks_databases
 from bkctl.admin.repairs.repair_journal import Intent, begin_repair, changes_database, changes_start
 from bkctl.clock import Clock
 from bkctl.codec.file_info import HEADER_BYTES, LIMBO, FileInfoHeader, index_path
 from bkctl.codec.ledger_data import (
-    REBUILT_KEY_BYTES,
-    LedgerData,
-    decode_ledger_data,
     encode_ledger_data,
     encode_ledger_key,
 )
 from bkctl.codec.location import ID_MAX
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
 from bkctl.errors import CorruptionError, NotFoundError, UsageError
-from bkctl.kvstore.base import Delete, KeyValueReader, Operation, Put
+from bkctl.kvstore.base import KeyValueReader, Operation, Put
 from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index import LEDGERS
@@ -164,26 +161,12 @@ def _plan(
     rows: list[LimboRow] = []
     operations: list[Operation] = []
     for ledger in dict.fromkeys(ledgers):
-        key = encode_ledger_key(ledger)
-        old = key.ljust(REBUILT_KEY_BYTES, b"\0")
-        eight, sixteen = _get(store, key), _get(store, old)
-        data = collapsed(eight, sixteen) if eight and sixteen else eight or sixteen
+        data, stale = stored_row(store, ledger)
         if data is None:
             continue
         changed = bool(data.limbo) is not limbo
         rows.append(LimboRow(directory, ledger, limbo, changed))
         if changed:
-            operations.append(Put(key, encode_ledger_data(dataclasses.replace(data, limbo=limbo))))
-            if sixteen is not None:
-                operations.append(Delete(old))
+            new = dataclasses.replace(data, limbo=limbo)
+            operations += [Put(encode_ledger_key(ledger), encode_ledger_data(new)), *stale]
     return rows, operations
-
-
-def _get(store: KeyValueReader, key: bytes) -> LedgerData | None:
-    value = store.get(key)
-    if value is None:
-        return None
-    try:
-        return decode_ledger_data(value)
-    except CorruptionError as error:
-        raise error.located(f"{store.path}: row {key.hex()}") from None

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from posixpath import join
 
 from bkctl.admin.index.damaged_keys import damaged_headers, damaged_keys, write_key
-from bkctl.admin.index.stopped_index import IndexDatabases, rocks_databases
+from bkctl.admin.index.stopped_index import IndexDatabases, LedgerRows, rocks_databases
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers
 from bkctl.admin.repairs.repair_journal import Intent, begin_repair, changes_database, changes_start
 from bkctl.clock import Clock
@@ -36,11 +36,12 @@ from bkctl.codec.ledger_data import (
     KEY_BYTES,
     REBUILT_KEY_BYTES,
     LedgerData,
+    decode_ledger_data,
     encode_ledger_data,
     encode_ledger_key,
 )
 from bkctl.codec.location import encode_key
-from bkctl.errors import RefusedError
+from bkctl.errors import CorruptionError, RefusedError
 from bkctl.kvstore.base import Delete, DeleteRange, KeyValueReader, Operation, Put
 from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.index import LEDGERS, LOCATIONS, IndexDamage, LedgerIndex, LedgerRow
@@ -92,6 +93,28 @@ class RepairPlan:
 def collapsed(eight: LedgerData, sixteen: LedgerData) -> LedgerData:
     """Make the one row that both rows of a ledger become: the 8-byte row, fenced if either is."""
     return dataclasses.replace(eight, fenced=eight.fenced or sixteen.fenced)
+
+
+def stored_row(store: LedgerRows, ledger: int) -> tuple[LedgerData | None, list[Delete]]:
+    """Return the row of a ledger, a 16-byte row beside it included, and the deletion of the latter.
+
+    Raises CorruptionError when a row cannot be decoded.
+    """
+    key = encode_ledger_key(ledger)
+    old = key.ljust(REBUILT_KEY_BYTES, b"\0")
+    eight, sixteen = _decoded(store, key), _decoded(store, old)
+    row = collapsed(eight, sixteen) if eight and sixteen else eight or sixteen
+    return row, [] if sixteen is None else [Delete(old)]
+
+
+def _decoded(store: LedgerRows, key: bytes) -> LedgerData | None:
+    value = store.get(key)
+    if value is None:
+        return None
+    try:
+        return decode_ledger_data(value)
+    except CorruptionError as error:
+        raise error.located(f"{store.path}: row {key.hex()}") from None
 
 
 def plan_repair(
@@ -189,7 +212,7 @@ def _locations_of(ledger: int) -> Operation:
 def _plan(current_dir: str, store: KeyValueReader, known: KnownLedgers | None) -> RepairPlan:
     plan = RepairPlan(current_dir)
     damaged: set[int] = set()
-    # A look for the lone rows first, so that the cluster is asked about all of them at once.
+    # The lone rows are searched first, so that the cluster is asked about all of them at once.
     lone = {
         sixteen.ledger for eight, sixteen in _pairs(store, RepairPlan(""), set()) if sixteen and not eight
     }
@@ -233,7 +256,7 @@ def _merged(store: KeyValueReader) -> Iterator[LedgerRow]:
 
 
 def _describes(known: KnownLedgers, ledger: int) -> bool:
-    """Tell whether the metadata are this bookie's by their instance id, or know the ledger."""
+    """Return whether the metadata are this bookie's by their instance id, or know the ledger."""
     is_same = known.instance_id is not None and known.cluster.instance_id is not None
     return known.cluster.is_live or is_same or ledger in known.metadata_of([ledger])
 

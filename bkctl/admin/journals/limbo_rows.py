@@ -10,23 +10,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-from bkctl.admin.index.repair import collapsed
+from bkctl.admin.index.repair import stored_row
 from bkctl.admin.index.stopped_index import IndexDatabases, LedgerRows, StoppedIndex, refuse_damaged
 from bkctl.admin.journals.skipped_records import LedgerRecords
 from bkctl.admin.repairs.repair_journal import Intent
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.ledger_data import (
     FLAGS_ID,
-    REBUILT_KEY_BYTES,
     LedgerData,
-    decode_ledger_data,
     decode_ledger_key,
     encode_ledger_data,
     encode_ledger_key,
 )
 from bkctl.directories.index_spaces import IndexSpace
 from bkctl.errors import CorruptionError
-from bkctl.kvstore.base import Delete, Operation, Put
+from bkctl.kvstore.base import Operation, Put
 from bkctl.vfs import FileSystem, WritableFileSystem
 
 Serves = Callable[[int], bool]
@@ -52,15 +50,10 @@ def limbo_operations(
     refuse_damaged(store)
     operations: list[Operation] = []
     for ledger, records in sorted(ledgers.items()):
-        key = encode_ledger_key(ledger)
-        old = key.ljust(REBUILT_KEY_BYTES, b"\0")
-        eight, sixteen = _row(store, key), _row(store, old)
-        known = collapsed(eight, sixteen) if eight and sixteen else eight or sixteen
+        known, stale = stored_row(store, ledger)
         wanted = _row_with(known, records, limbo=ledger in limbo)
-        if wanted != known or sixteen is not None:
-            operations.append(Put(key, encode_ledger_data(wanted)))
-        if sixteen is not None:
-            operations.append(Delete(old))
+        if wanted != known or stale:
+            operations += [Put(encode_ledger_key(ledger), encode_ledger_data(wanted)), *stale]
     return operations
 
 
@@ -129,13 +122,3 @@ def _lac(blob: bytes | None) -> int:
         return decode_explicit_lac(blob).lac
     except CorruptionError:
         return -2
-
-
-def _row(store: LedgerRows, key: bytes) -> LedgerData | None:
-    value = store.get(key)
-    if value is None:
-        return None
-    try:
-        return decode_ledger_data(value)
-    except CorruptionError as error:
-        raise error.located(f"{store.path}: row {key.hex()}") from None

@@ -7,10 +7,10 @@ that only to a writer.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 
+from bkctl.admin.ledgers.ledgers_at_once import ledgers_at_once
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.distribution import Distribution, segment_entries
 from bkctl.client.ops.read_lac import LacResult, ReplicaLac
@@ -74,32 +74,19 @@ class RecoveryFacts:
     error: BkctlError | None = field(default=None, repr=False)
 
 
-async def recover_ledgers(
+def recover_ledgers(
     client: BookKeeper,
     ledgers: Iterable[int],
     settings: RecoverySettings,
     *,
     at_once: int = AT_ONCE,
     password: bytes | None = None,
-) -> AsyncIterator[list[RecoveryFacts]]:
-    """Recover ledgers, ``at_once`` at a time; the facts of each as it ends, failed ones with their error.
+) -> AsyncGenerator[list[RecoveryFacts]]:
+    """Recover ledgers, ``at_once`` at a time; yield the facts of each as it ends, a failure with its error.
 
-    A ledger that is closed already is left as it is, so that what was interrupted can be run again.
+    A ledger that is closed already is left as it is, so that an interrupted run can be started again.
     """
-    waiting = iter(ledgers)
-    running: set[asyncio.Task[RecoveryFacts]] = set()
-    try:
-        while True:
-            while len(running) < at_once and (ledger := next(waiting, None)) is not None:
-                running.add(asyncio.ensure_future(_recovered(client, ledger, settings, password)))
-            if not running:
-                return
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            yield [task.result() for task in done]
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    return ledgers_at_once(ledgers, lambda ledger: _recovered(client, ledger, settings, password), at_once)
 
 
 async def _recovered(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
+from bkctl.admin.ledgers.ledgers_at_once import ledgers_at_once
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.clock import SystemClock
 from bkctl.codec.losses import Loss, Losses
@@ -17,7 +17,7 @@ from bkctl.replication.steps import ClientSteps
 AT_ONCE = 4
 
 
-async def repair_ledgers(
+def repair_ledgers(
     client: BookKeeper,
     ledgers: Iterable[int],
     settings: InPlaceSettings,
@@ -25,24 +25,12 @@ async def repair_ledgers(
     *,
     at_once: int = AT_ONCE,
     bytes_per_s: int | None = None,
-) -> AsyncIterator[list[LedgerOutcome]]:
-    """Repair ledgers, ``at_once`` at a time, within one rate; yield what became of each as it ends."""
+) -> AsyncGenerator[list[LedgerOutcome]]:
+    """Repair ledgers, ``at_once`` at a time, within one rate; yield the outcome of each as it ends."""
     steps, rate = ClientSteps(client), ByteRate(bytes_per_s, SystemClock())
-    waiting = iter(ledgers)
-    running: set[asyncio.Task[LedgerOutcome]] = set()
-    try:
-        while True:
-            while len(running) < at_once and (ledger := next(waiting, None)) is not None:
-                repair = InPlaceRepair(ledger, steps, rate, settings, leave_limbo)
-                running.add(asyncio.ensure_future(repair.run()))
-            if not running:
-                return
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            yield [task.result() for task in done]
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    return ledgers_at_once(
+        ledgers, lambda ledger: InPlaceRepair(ledger, steps, rate, settings, leave_limbo).run(), at_once
+    )
 
 
 def lost_for_good(outcomes: Iterable[LedgerOutcome], bookie: str | None = None) -> Losses:

@@ -15,8 +15,8 @@ name in the ledger directory is at first a symbolic link::
 
 Between any two steps every entry is durable and readable where the index has it, by a Java bookie too, which
 follows the link. Only the scratch disk must not be taken away while a link is there; then reads of these
-entries fail, as of any disk that is gone. When the room that the source gave back is taken by others
-meanwhile, the link stays and later passes try again.
+entries fail, as of any disk that is gone. When other files take the room that the source gave back, the link
+stays and later passes try again.
 """
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.scan.directory import COOKIE_NAME, SCRATCH_NAME, read_small
 from bkctl.vfs import WritableFileSystem
+from bkctl.vfs.file_copy import copy_file
 
 _log = logging.getLogger(__name__)
-
-_COPY_BYTES = 1 << 20
 
 
 class ScratchCompactor(LogCopier):
@@ -72,9 +71,9 @@ class ScratchCompactor(LogCopier):
         self._places = {each: join(abspath(each), SCRATCH_NAME, tag) for each in scratch}
 
     def _tag(self) -> str:
-        """Return a name that tells ledger directories apart that share a scratch directory.
+        """Return a name that distinguishes the ledger directories that share a scratch directory.
 
-        It does so for directories of bookies that see the same path (containers), too: nothing but this
+        The name differs for directories of bookies that see the same path (containers), too: nothing but this
         directory's own files may ever be cleaned away.
         """
         digest = hashlib.sha256(abspath(self._directory).encode())
@@ -99,7 +98,7 @@ class ScratchCompactor(LogCopier):
     def compact(
         self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]] = (), *, scratch: str
     ) -> Copied:
-        """Copy what lives in a settled log by way of ``scratch``, then remove the log.
+        """Copy the live entries of a settled log by way of ``scratch``, then remove the log.
 
         Raises CorruptionError, NoSpaceError, StorageError; before the point of no return nothing has changed,
         after it the next :meth:`recover` finishes. A copy that could not be brought back is none of these:
@@ -117,7 +116,7 @@ class ScratchCompactor(LogCopier):
         return copied
 
     def recover(self) -> RecoveredCompactions:
-        """Finish what was linked, remove what was not. Raises StorageError when names cannot be read."""
+        """Finish the linked copies, remove the others. Raises StorageError when names cannot be read."""
         found = RecoveredCompactions()
         linked: set[str] = set()
         for log_id in sort_names(self._filesystem.names(self._directory)).logs:
@@ -142,14 +141,14 @@ class ScratchCompactor(LogCopier):
 
     def _link(self, copy: str, target: int) -> None:
         """Take the steps up to the point of no return."""
-        # The copy has its name for good before anything leads to it.
+        # The name of the copy is durable before anything leads to the copy.
         self._filesystem.sync_directory(dirname(copy))
         self._filesystem.link_to(copy, self._path(target))
-        # Readers find it by its link, after a crash too, before an index row sends them there.
+        # Readers find the copy by its link, after a crash too, before an index row sends them there.
         self._sync_names()
 
     def _finish(self, target: int, source: int, copy: str) -> None:
-        """Take every step behind the point of no return; as often as it takes."""
+        """Take every step behind the point of no return; it may be called again until all are taken."""
         if self._filesystem.status(copy) is None:
             raise NotFoundError(f"{copy}: not there; is its disk mounted?")
         self._require_copy(copy)
@@ -166,7 +165,7 @@ class ScratchCompactor(LogCopier):
     def _require_copy(self, copy: str) -> None:
         """Refuse a link of the ledger directory that leads to something else than a copy of a compaction.
 
-        Whoever owns the directory may have made the link. A command that root runs there must not copy a file
+        The owner of the directory may have made the link. A command that root runs there must not copy a file
         that only root can read. Raises CorruptionError, StorageError.
         """
         if basename(dirname(dirname(copy))) != SCRATCH_NAME or self._filesystem.link_target(copy) is not None:
@@ -193,38 +192,21 @@ class ScratchCompactor(LogCopier):
             self._filesystem.remove(temporary)
         done = False
         try:
-            self._copy(copy, temporary)
+            copy_file(self._filesystem, copy, temporary, lambda size: self._pace(0, size))
             self._filesystem.rename(temporary, path)
             done = True
         finally:
             if not done:
                 self._remove_quietly(temporary)
-        # Before the other copy goes.
+        # The names are synced before the other copy is removed.
         self._sync_names()
         self._storage.entry_logger.reopen(target)
         self._remove_quietly(copy)
 
-    def _copy(self, source: str, target: str) -> None:
-        """Copy all bytes of a file, durable when this returns."""
-        reader = self._filesystem.open(source)
-        try:
-            writer = self._filesystem.create(target)
-            try:
-                offset = 0
-                while data := reader.read_at(offset, _COPY_BYTES):
-                    self._pace(0, len(data))
-                    writer.write_at(offset, data)
-                    offset += len(data)
-                writer.sync_data()
-            finally:
-                writer.close()
-        finally:
-            reader.close()
-
     def _clean(self, linked: Container[str]) -> list[str]:
-        """Remove what no link leads to: it was not finished, or is not needed any more.
+        """Remove copies that no link leads to: they were not finished, or are not needed any more.
 
-        A link is known by its file's name: the way to the scratch directory may have been another one then.
+        A link is recognised by the name of its file: the path of the scratch directory may have been another.
         """
         removed: list[str] = []
         for place in self._places.values():

@@ -39,8 +39,7 @@ from bkctl.engine.interleaved_storage.index_places import (
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.vfs import WritableFileSystem
-
-_COPY_BYTES = 1 << 20
+from bkctl.vfs.file_copy import copy_file
 
 #: No file is so long that it has a slot of this entry: 2^62 bytes.
 ENTRIES_MAX = 1 << 59
@@ -311,7 +310,7 @@ class IndexFiles:
             with suppress(NotFoundError):
                 self._filesystem.remove(copy)
             try:
-                self._copy(path, copy)
+                copy_file(self._filesystem, path, copy)
             except NoSpaceError:
                 with suppress(BkctlError):
                     self._filesystem.remove(copy)
@@ -322,21 +321,6 @@ class IndexFiles:
             self._filesystem.rename(copy, target)
             self._filesystem.sync_directory(dirname(target))
         self._forget(ledger, place)
-
-    def _copy(self, source: str, target: str) -> None:
-        reader = self._filesystem.open(source)
-        try:
-            writer = self._filesystem.create(target)
-            try:
-                offset = 0
-                while data := reader.read_at(offset, _COPY_BYTES):
-                    writer.write_at(offset, data)
-                    offset += len(data)
-                writer.sync()
-            finally:
-                writer.close()
-        finally:
-            reader.close()
 
     # --- open files -----------------------------------------------------------------------------------------
 
