@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +31,15 @@ RIDDLE = re.compile(r"(?:The same|It|All of (?:it|them)|What|Who(?:ever)?|Where|
 OPENED = re.compile(rf'"""{RIDDLE.pattern}')
 # Words of the house for report, check, quarantine and during, which a stranger does not take for these.
 HOUSE_WORDS = re.compile(r"\b(?:meanwhile|told|tells?|set aside|looked (?:at|for)|looks? at|anew)\b")
+# The same in docstrings and comments, where one may look at something; a look, as a noun, is a check.
+COMMENT_WORDS = re.compile(
+    r"\b(?:meanwhile|anew|told|tells?|(?:sets?|setting|put)\W+aside)\b"
+    r"|\b(?:an?|the|one|two|each|every|first|second|next|last)\W+looks?\b(?!-up)",
+    re.IGNORECASE,
+)
+# A sentence whose subject is a clause ("What a flush has written is durable."), and not a question.
+CLAUSE = re.compile(r"(?:^|[.:;]\s+)(?:What(?:ever)?|Who(?:ever)?)\s[^.?]*(?:\.|$)")
+CODE = re.compile(r"``.*?``|'[^' ]*'")
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 # A layout is a table (its ruler: two or more runs of =) or, for text formats, an indented sample after "::".
 LAYOUT = re.compile(r"^ *={2,}(?: +={2,})+$|::\n\n {4}\S", re.MULTILINE)
@@ -83,6 +94,33 @@ def riddles(source: str) -> list[str]:
     return [text.partition("\n")[0] for text in found if text and RIDDLE.match(text)]
 
 
+def prose(source: str) -> Iterator[str]:
+    """Yield the docstrings of a module, and its runs of comments, each as one text."""
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in statements(ast.parse(source)):
+        if isinstance(node, holders):
+            yield ast.get_docstring(node) or ""
+    comments: list[str] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            comments.append(token.string.lstrip("#: "))
+        elif token.type != tokenize.NL:
+            yield " ".join(comments)
+            comments = []
+
+
+def house_words(source: str) -> list[str]:
+    """Return words of the house, and sentences whose subject is a clause, in docstrings and comments."""
+    if not COMMENT_WORDS.search(source) and not re.search(r"\bWh(?:at|o)", source):
+        return []
+    found = []
+    for text in prose(source):
+        plain = " ".join(CODE.sub("X", text).split())
+        found += COMMENT_WORDS.findall(plain)
+        found += CLAUSE.findall(plain)
+    return found
+
+
 def has_no_layout(source: str) -> bool:
     """Neither a table nor a sample of the bytes stands in the module's docstring."""
     return not LAYOUT.search(ast.get_docstring(ast.parse(source)) or "")
@@ -112,6 +150,10 @@ def test_manuals_are_in_the_words_of_everybody() -> None:
     assert not breaches(pages, HOUSE_WORDS.findall)
 
 
+def test_docstrings_and_comments_are_in_the_words_of_everybody() -> None:
+    assert not breaches(PRODUCT, house_words)
+
+
 def test_only_commands_print() -> None:
     assert not breaches([path for path in PRODUCT if PACKAGE / "commands" not in path.parents], prints)
 
@@ -129,6 +171,13 @@ def test_the_rules_notice_what_they_are_for() -> None:
     assert riddles('def f():\n    """The same for several."""\n') == ["The same for several."]
     assert not riddles('def f():\n    """Return the items."""\n')
     assert HOUSE_WORDS.findall("It is set aside, and looked at meanwhile.")
+    assert house_words('def f():\n    """Return it.\n\n    Logs are set\n    aside.\n    """\n') == [
+        "set aside"
+    ]
+    assert house_words("# Nobody writes meanwhile.\nx = 1\n") == ["meanwhile"]
+    assert house_words("x = 1  # after a second look\n") == ["second look"]
+    assert house_words("# It ends. What a flush has\n# written is durable.\nx = 1\n")
+    assert not house_words('# Call ``tell``. What is it? A look-up.\nmeanwhile = "told"\n')
     assert prints("if True:\n    print(1)") == [2]
     assert not prints("# print(1)\nx.print(1)")
     assert LAYOUT.search("Text.\n\n====== ====\noffset size\n====== ====\n0      i64")
