@@ -24,10 +24,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from bkctl.errors import CorruptionError
+from bkctl.codec.json_document import DocumentKind
 
 KIND = "bkctl losses"
 VERSION = 1
+_DOCUMENT = DocumentKind("list of losses", KIND, VERSION)
+_expect = _DOCUMENT.expect
 _I64_MAX = 2**63 - 1
 
 Range = tuple[int, int]
@@ -89,14 +91,7 @@ def encode_losses(losses: Losses) -> bytes:
 def decode_losses(data: bytes) -> Losses:
     """Return the list in a document. Raises CorruptionError for anything that :func:`encode_losses` never
     writes; fields of later versions are left out."""
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise _corrupt("a JSON document", str(error)[:80]) from None
-    _expect(isinstance(document, dict), "a JSON object", document)
-    _expect(document.get("kind") == KIND, f'kind "{KIND}"', document.get("kind"))
-    _expect(_is_number(document.get("version")), "a version", document.get("version"))
-    _expect(document["version"] == VERSION, f"version {VERSION}", document["version"])
+    document = _DOCUMENT.members(data)
     bookie, made_by, rows = (document.get(name) for name in ("bookie", "made_by", "losses"))
     _expect(bookie is None or _is_text(bookie), "a bookie's id", bookie)
     _expect(_is_text(made_by), "the command that made it", made_by)
@@ -133,12 +128,3 @@ def _is_number(value: Any) -> bool:
 def _is_text(value: Any) -> bool:
     # A lone surrogate is no text that can be written again.
     return isinstance(value, str) and value.isprintable()
-
-
-def _expect(holds: bool, expected: str, found: Any) -> None:
-    if not holds:
-        raise _corrupt(expected, repr(found)[:80])
-
-
-def _corrupt(expected: str, found: str) -> CorruptionError:
-    return CorruptionError("list of losses", offset=0, expected=expected, found=found)

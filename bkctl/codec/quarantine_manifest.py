@@ -24,11 +24,13 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from bkctl.codec.json_document import DocumentKind
 from bkctl.codec.location import LOG_ID_MAX
-from bkctl.errors import CorruptionError
 
 KIND = "bkctl quarantine"
 VERSION = 1
+_DOCUMENT = DocumentKind("manifest of a log in quarantine", KIND, VERSION)
+_expect = _DOCUMENT.expect
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,7 @@ def decode_manifest(data: bytes) -> QuarantineManifest:
     Raises CorruptionError for anything that :func:`encode_manifest` never writes; fields of later versions
     are left out.
     """
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise _corrupt("a JSON document", str(error)[:80]) from None
-    _expect(isinstance(document, dict), "a JSON object", document)
-    _expect(document.get("kind") == KIND, f'kind "{KIND}"', document.get("kind"))
-    version = document.get("version")
-    _expect(type(version) is int and version == VERSION, f"version {VERSION}", version)
+    document = _DOCUMENT.members(data)
     reason, salvaged, salvaged_to = (document.get(name) for name in ("reason", "salvaged", "salvaged_to"))
     _expect(isinstance(salvaged, bool), "salvaged, true or false", salvaged)
     _expect(isinstance(reason, str) and reason.isprintable(), "a reason", reason)
@@ -93,12 +88,3 @@ def decode_manifest(data: bytes) -> QuarantineManifest:
 def _number(value: Any, largest: int) -> int:
     _expect(type(value) is int and 0 <= value <= largest, f"a number up to {largest}", value)
     return int(value)
-
-
-def _expect(holds: bool, expected: str, found: Any) -> None:
-    if not holds:
-        raise _corrupt(expected, repr(found)[:80])
-
-
-def _corrupt(expected: str, found: str) -> CorruptionError:
-    return CorruptionError("manifest of a log in quarantine", offset=0, expected=expected, found=found)

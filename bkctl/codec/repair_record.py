@@ -43,10 +43,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bkctl.errors import CorruptionError
+from bkctl.codec.json_document import DocumentKind
 
 KIND = "bkctl repair"
 VERSION = 1
+_DOCUMENT = DocumentKind("record of a repair", KIND, VERSION)
+_expect = _DOCUMENT.expect
 
 #: The files of directories: directory, name, and the length with perhaps a digest.
 State = Mapping[str, Mapping[str, str]]
@@ -137,14 +139,7 @@ def decode_repair_record(data: bytes) -> RepairRecord:
     Raises CorruptionError for anything that :func:`encode_repair_record` never writes; fields of later
     versions are left out.
     """
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise _corrupt("a JSON document", str(error)[:80]) from None
-    _expect(isinstance(document, dict), "a JSON object", document)
-    _expect(document.get("kind") == KIND, f'kind "{KIND}"', document.get("kind"))
-    version = document.get("version")
-    _expect(type(version) is int and version == VERSION, f"version {VERSION}", version)
+    document = _DOCUMENT.members(data)
     state, time_ms, changes = (document.get(name) for name in ("state", "time_ms", "changes"))
     _expect(state in list(RepairState), "a state", state)
     _expect(type(time_ms) is int and 0 <= time_ms < 2**63, "a time", time_ms)
@@ -204,12 +199,3 @@ def _path(value: Any) -> str:
 def _text(value: Any) -> str:
     _expect(isinstance(value, str) and value.isprintable(), "a text", value)
     return str(value)
-
-
-def _expect(holds: bool, expected: str, found: Any) -> None:
-    if not holds:
-        raise _corrupt(expected, repr(found)[:80])
-
-
-def _corrupt(expected: str, found: str) -> CorruptionError:
-    return CorruptionError("record of a repair", offset=0, expected=expected, found=found)
