@@ -50,7 +50,7 @@ def _usage(total_bytes: int, free_bytes: int) -> float:
 def judge(
     settings: DiskSettings, before: DiskState | None, spaces: Sequence[tuple[str, int, int]]
 ) -> DiskState:
-    """Return the state after the measures (directory, total bytes, free bytes) of each directory."""
+    """Return the state of the disks, from (directory, total bytes, free bytes) of each directory."""
     was_full = {use.directory for use in before.disks if use.full} if before else set()
     disks = []
     for directory, total_bytes, free_bytes in spaces:

@@ -3,8 +3,9 @@
 Mostly they were deleted: the row is gone, and the mark was not moved behind the last records. But a journal
 does not prove its key records, so that one changed bit takes the key of a ledger whose entries stand in the
 journal alone. Only the cluster can distinguish the two. A ledger that its metadata still place on this bookie
-gets a row, fenced and in limbo, and so does one of which that is not known: garbage collection removes what
-is not needed. Without a cluster the records are left out, as Java does, and the report says how many.
+gets a row, fenced and in limbo, and so does one whose metadata cannot be read: garbage collection removes a
+row that is not needed. Without a cluster the records are left out, as Java does, and the report says how
+many.
 """
 
 from __future__ import annotations

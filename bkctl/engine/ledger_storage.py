@@ -108,7 +108,8 @@ class EntryLocations(Protocol):
     def changes(self) -> int:
         """A number that is another one whenever something was put or deleted, done or failed.
 
-        While the count stays the same, so do the answers of the index since.
+        Answers that were found after a read of this number hold as long as it is the same and nothing is
+        being put or deleted.
         """
 
     def get_many(self, keys: Sequence[bytes]) -> list[int | None]:

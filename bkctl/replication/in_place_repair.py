@@ -2,8 +2,7 @@
 
 Every entry is read from every bookie that the metadata give it (:mod:`bkctl.replication.replica_survey`).
 An entry that is missing, unknown or corrupt there is copied from a replica that its digest proves, and read
-back.
-Where a bookie then has all that it should have and has the ledger in limbo, it is asked to leave limbo.
+back. A bookie that then has all its entries, and the ledger in limbo, is asked to leave limbo.
 
 An entry that no replica proves is lost where every bookie of the write set has answered, and not known where
 one has not. No replacement is made up for it, the ledger ends where it ended, and its bookies stay in limbo,

@@ -55,8 +55,8 @@ def wrong_keys(
 ) -> Iterator[WrongKey]:
     """Yield the keys of which some bytes were changed, and those that nearly match a row without a proof.
 
-    ``rows`` has the keys of ledgers with a row. Rows alone that are wrong, which the metadata prove as
-    well, are not among them. Raises BkctlError as the metadata do.
+    ``rows`` has the keys of ledgers with a row. Wrong keys of rows, which the metadata prove as well, are not
+    yielded. Raises BkctlError as the metadata do.
     """
     held = list(keys)
     present = dict(rows)
