@@ -1,6 +1,6 @@
 """Copy one damaged journal: every record that the scan finds, each at the very offset where it stood.
 
-What lies between becomes padding, which every bookie steps over. A record with a damaged master key, or with
+The bytes between become padding, which every bookie steps over. A record with a damaged master key, or with
 the id of another ledger than its digest proves, gets the right one.
 """
 

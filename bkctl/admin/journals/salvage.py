@@ -5,8 +5,8 @@ refused there. The copy has every record that the scan finds, also those behind 
 offset where it stood: what lies between becomes padding, which every bookie steps over. So the last marks
 stay right, and the copy can take the place of the old directory as it is.
 
-What the damage took behind the last mark is listed, and its ledgers are put into limbo before there is a
-copy: once the journal is whole nobody else would know of the loss. Where it is not certain what stood there,
+Entries that the damage took behind the last mark are listed, and their ledgers are put into limbo before
+there is a copy: once the journal is whole nobody else would know of the loss. Where it is not certain what stood there,
 these are all ledgers of the journal. The source is only read.
 
 The cookie is written last of all: a bookie does not start on a directory without it, which a run that was
@@ -29,7 +29,7 @@ with a new journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from posixpath import dirname, join, normpath
@@ -119,28 +119,8 @@ def plan_salvage(
         wrong_marks = [join(directory, place.mark_name) for directory in bookie.mark_dirs]
         missing = [*missing, unfit]
         mark = LastMark(place.directory.journals[0].journal_id, 0) if place.directory.journals else ZERO_MARK
-    journals, lost = [], JournalLosses()
     behind = JournalRecords(missing=missing)
-    keys = _wrong_keys(fs, place, mark, metadata_of)
-    for verdict, journal in zip(
-        verify_journals(fs, list(place.directory.journals), book), place.directory.journals, strict=True
-    ):
-        useless = frozenset(
-            damage.offset for damage in verdict.damage if damage.reason == "digest" and not damage.unsynced
-        )
-        owners = {
-            record_offset(damage): owner
-            for damage in verdict.damage
-            if (owner := owner_of(damage)) is not None
-        }
-        salvaged = SalvagedJournal(journal, 0, verdict.damage, useless, keys.get(journal.path, ()), owners)
-        records = sum(1 for _, data in pieces(fs, salvaged, mark, behind) if data)
-        journals.append(replace(salvaged, records=records))
-        if verdict.damages > len(verdict.damage):
-            lost.is_certain = False
-        for damage in verdict.damage:
-            if _is_behind(mark, journal, damage) and not damage.readable:
-                lost.add(damage)
+    journals, lost = _examined(fs, place, mark, book, _wrong_keys(fs, place, mark, metadata_of), behind)
     lost.compare(behind.ledgers)
     strange = _strange(behind, book, metadata_of, lambda: _rows(fs, bookie, databases))
     ranges, is_certain = lost.ranges, lost.is_certain and not behind.missing and not strange
@@ -168,6 +148,33 @@ def plan_salvage(
     )
 
 
+def _examined(
+    fs: FileSystem,
+    place: JournalPlace,
+    mark: LastMark,
+    book: DigestBook,
+    keys: Mapping[str, tuple[WrongKey, ...]],
+    behind: JournalRecords,
+) -> tuple[list[SalvagedJournal], JournalLosses]:
+    """Return the copies to make, and the losses; ``behind`` is given what stands behind the mark."""
+    journals, lost = list[SalvagedJournal](), JournalLosses()
+    verdicts = verify_journals(fs, list(place.directory.journals), book)
+    for verdict, journal in zip(verdicts, place.directory.journals, strict=True):
+        broken = [damage for damage in verdict.damage if damage.reason == "digest" and not damage.unsynced]
+        useless = frozenset(damage.offset for damage in broken)
+        owned = ((record_offset(damage), owner_of(damage)) for damage in verdict.damage)
+        owners = {offset: owner for offset, owner in owned if owner is not None}
+        salvaged = SalvagedJournal(journal, 0, verdict.damage, useless, keys.get(journal.path, ()), owners)
+        records = sum(1 for _, data in pieces(fs, salvaged, mark, behind) if data)
+        journals.append(replace(salvaged, records=records))
+        if verdict.damages > len(verdict.damage):
+            lost.is_certain = False
+        for damage in verdict.damage:
+            if _is_behind(mark, journal, damage) and not damage.readable:
+                lost.add(damage)
+    return journals, lost
+
+
 def _strange(
     behind: JournalRecords,
     book: DigestBook,
@@ -177,7 +184,7 @@ def _strange(
     """Return the ledgers that may be none: some entry's damaged id names them, and nothing else.
 
     Few entries are said to be theirs, which no digest proves, and neither the metadata nor a row nor a master
-    key speaks of them. Most such ledgers were deleted; that cannot be told from damage here.
+    key speaks of them. Most such ledgers were deleted; the journal alone does not show the difference.
     """
     found = {
         ledger

@@ -94,7 +94,7 @@ def metadata_finder(
 
 
 def digesters_of(ledgers: Mapping[int, LedgerMetadata], password: bytes | None = None) -> dict[int, Digester]:
-    """Tell how the entries of ledgers with these metadata are checked."""
+    """Return how the entries of ledgers with these metadata are checked."""
     known = {}
     for ledger, metadata in ledgers.items():
         digester = _digester_of(metadata, password)

@@ -28,7 +28,7 @@ A verb declares everything that it may change, and it changes nothing in the mid
 not start, as for any kill.
 
 ``repair undo`` (:mod:`bkctl.admin.repairs.repair_undo`) goes back as long as the directories are as
-``finish`` found them. What is kept lies in the folder ``bkctl-repairs`` of each directory: tables of
+``finish`` found them. The old state lies in the folder ``bkctl-repairs`` of each directory: tables of
 databases as second names, everything else as copies. ``repair forget`` removes it.
 
 A verb that learns only on its way what it changes declares it piece by piece (:meth:`Repair.extend`), and
@@ -71,7 +71,7 @@ _SAME_SECOND_MAX = 1000
 class Intent:
     """One thing that a verb is going to change; ``start_bytes`` is how much of a ``START`` it is.
 
-    What ``is_own`` the verb has made itself: it was not there before.
+    A path that ``is_own`` was made by the verb itself: it was not there before.
     """
 
     what: ChangeKind
@@ -168,7 +168,7 @@ class Repair:
             return
         for change in changes:
             if change.kept is not None and change.what is not ChangeKind.INDEX_FOLDER:
-                # What a run that was cut off has left there is in no record.
+                # A file that a run that was cut off has left there is in no record.
                 remove_kept(self._fs, found.path(change.kept))
         _keep(self._fs, found, changes, fresh)
         kept = {**(record.kept or {}), **_facts_of_kept(self._fs, found, changes)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,6 +48,11 @@ SCHEMA: Schema = (
     Key("detail", "string or null", "what else there is to say"),
 )
 
+_UNKNOWN = (
+    "bkctl: a ledger that began in the damaged bytes is not known here, and not put into limbo; with "
+    "--metadata FILE|URI it is"
+)
+
 
 @takes(SCHEMA)
 def salvage_command(
@@ -82,9 +88,9 @@ def salvage_command(
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. If it is not certain which entries stood there, all ledgers of the journal are
-    put into limbo, and so are those that --metadata places on the bookie. A record whose ledger id is damaged
-    is copied with the right one where its digest proves it. In .idx files only bookies of bkctl know limbo;
-    the command says so. Of several journal directories --journal chooses one, by any of its journals.
+    put into limbo, and so are those that --metadata places on the bookie. A record with a damaged ledger id
+    gets the right one where its digest proves it. In .idx files only bookies of bkctl know limbo; the command
+    says so. Of several journal directories --journal chooses one, by any of its journals.
 
     'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there.
 
@@ -108,9 +114,7 @@ def salvage_command(
     if out is not None:
         refuse_home(filesystem, out)
 
-    def plan(bookie: StoppedBookie) -> Salvage:
-        return _plan(filesystem, bookie, journal or 0, digest, metadata, secret)
-
+    plan = partial(_plan, filesystem, journal or 0, digest, metadata, secret)
     kept: list[str] = []
     if dry_run:
         salvage = plan(find_stopped_bookie(filesystem, paths))
@@ -118,21 +122,17 @@ def salvage_command(
         salvage, kept = _salvage(filesystem, paths, plan, out, losses, yes=yes)
     write_rows(_rows(salvage, kept, in_place=in_place), SCHEMA, output)
     if not salvage.is_certain and not metadata.is_given:
-        typer.echo(
-            "bkctl: a ledger that began in the damaged bytes is not known here, and not put into limbo; with "
-            "--metadata FILE|URI it is",
-            err=True,
-        )
+        typer.echo(_UNKNOWN, err=True)
     raise typer.Exit(int(bool(salvage.losses.losses)))
 
 
 def _plan(
     filesystem: PosixFileSystem,
-    bookie: StoppedBookie,
     journal: int,
     digest: Digest,
     metadata: LedgerMetadataOptions,
     secret: bytes | None,
+    bookie: StoppedBookie,
 ) -> Salvage:
     from bkctl.admin.index.stopped_index import rocks_databases
     from bkctl.admin.journals.salvage import plan_salvage
