@@ -6,8 +6,8 @@ offset where it stood: what lies between becomes padding, which every bookie ste
 stay right, and the copy can take the place of the old directory as it is.
 
 Entries that the damage took behind the last mark are listed, and their ledgers are put into limbo before
-there is a copy: once the journal is whole nobody else would know of the loss. Where it is not certain what stood there,
-these are all ledgers of the journal. The source is only read.
+there is a copy: once the journal is whole nobody else would know of the loss. Where it is not certain what
+stood there, these are all ledgers of the journal. The source is only read.
 
 The cookie is written last of all: a bookie does not start on a directory without it, which a run that was
 killed leaves.
