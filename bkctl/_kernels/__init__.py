@@ -56,11 +56,16 @@ gather_entries = _twin.gather_entries
 # A build that is older than these does not have them, and is right in everything else.
 records_but = _twin.records_but if hasattr(_twin, "records_but") else _python.records_but
 gather_at = _twin.gather_at if hasattr(_twin, "gather_at") else _python.gather_at
+table_block = _twin.table_block if hasattr(_twin, "table_block") else _python.table_block
+table_rows = _twin.table_rows if hasattr(_twin, "table_rows") else _python.table_rows
+#: Whether tables are read fast: in Python they are not, and RocksDB reads them faster.
+TABLES_COMPILED = IMPL == "native" and hasattr(_twin, "table_rows")
 EntryTable = _twin.EntryTable
 SortedEntries = _twin.SortedEntries
 
 __all__ = [
     "IMPL",
+    "TABLES_COMPILED",
     "EntryTable",
     "SortedEntries",
     "answer_frames",
@@ -80,6 +85,8 @@ __all__ = [
     "scan_reads",
     "scan_v3_adds",
     "scan_v3_reads",
+    "table_block",
+    "table_rows",
     "v3_read_answers",
     "walk_columns",
     "walk_entries",

@@ -229,3 +229,20 @@ class Kernels(Protocol):
         ValueError for columns of different lengths, for a record that does not lie in the buffer or is
         shorter than its key, and for a ``first`` that no log has.
         """
+
+    def table_block(self, buffer: bytes, start: int, size: int) -> bytes | None:
+        """Return the content of a block of a RocksDB table file whose trailer stands behind it, unpacked.
+
+        None when its checksum (XXH32) fails, and for a block that is packed with anything but LZ4 or has
+        more than 16 MiB. ValueError when block and trailer do not lie in the buffer.
+        """
+
+    def table_rows(
+        self, buffer: bytes, starts: bytes, sizes: bytes, key_bytes: int, value_bytes: int
+    ) -> tuple[bytes, bytes] | None:
+        """Return the rows of blocks as joined keys and joined values; other threads run.
+
+        None unless every block is whole (:meth:`table_block`) and plain: rows that were put, with keys and
+        values of so many bytes, each key above the one before it. ValueError for columns of different
+        lengths, sizes outside of 1 to 64, and blocks that do not lie in the buffer with their trailers.
+        """

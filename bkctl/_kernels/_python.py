@@ -10,6 +10,9 @@ from collections.abc import Container
 from hashlib import sha1
 from itertools import accumulate, chain, compress
 
+from bkctl._kernels._tables import table_block as table_block
+from bkctl._kernels._tables import table_rows as table_rows
+
 _RECORD_HEAD = struct.Struct(">iqq")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")

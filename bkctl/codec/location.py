@@ -112,13 +112,9 @@ def decode_rows(rows: Sequence[tuple[bytes, bytes]]) -> LocationColumns:
         return LocationColumns(array("q"), array("q"), array("i"), array("I"))
     keys, values = zip(*rows, strict=True)
     if set(map(len, keys)) == {KEY_BYTES} and set(map(len, values)) == {VALUE_BYTES}:
-        ids = b"".join(keys)
-        packed = b"".join(values)
-        # The first bytes of the ledger ids and of the locations: "ASCII" when no sign bit is set.
-        if ids[::KEY_BYTES].isascii() and packed[::VALUE_BYTES].isascii():
-            columns = _big_endian("q", ids)
-            log_ids, offsets = split_locations(packed)
-            return LocationColumns(columns[::2], columns[1::2], log_ids, offsets)
+        columns = decode_columns(b"".join(keys), b"".join(values))
+        if columns is not None:
+            return columns
     for key, value in rows:
         try:
             decode_key(key)
@@ -128,6 +124,16 @@ def decode_rows(rows: Sequence[tuple[bytes, bytes]]) -> LocationColumns:
                 f"row {key.hex()}: {error.what}", expected=error.expected, found=error.found
             ) from None
     raise AssertionError("rows that decode one by one decode together")
+
+
+def decode_columns(keys: bytes, values: bytes) -> LocationColumns | None:
+    """Decode joined keys and as many joined values; None when one of them does not decode."""
+    # The first bytes of the ledger ids and of the locations: "ASCII" when no sign bit is set.
+    if not (keys[::KEY_BYTES].isascii() and values[::VALUE_BYTES].isascii()):
+        return None
+    columns = _big_endian("q", keys)
+    log_ids, offsets = split_locations(values)
+    return LocationColumns(columns[::2], columns[1::2], log_ids, offsets)
 
 
 def split_locations(packed: bytes) -> tuple[array[int], array[int]]:

@@ -56,6 +56,14 @@ class StoreStatistics:
         return sum(self.files_per_level)
 
 
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """Rows whose keys have one length and whose values have one: all keys joined, and all values."""
+
+    keys: bytes
+    values: bytes
+
+
 class KeyValueReader(Protocol):
     """One consistent view of a store.
 
@@ -100,6 +108,14 @@ class KeyValueReader(Protocol):
         """Yield the rows with ``start <= key < stop`` whose key begins with ``prefix``, in key order.
 
         The rows come in lists of 1 to ``rows_max``; this is the fast way.
+        """
+
+    def packed(
+        self, key_bytes: int, value_bytes: int, start: bytes | None = None, stop: bytes | None = None
+    ) -> Iterator[PackedRows | list[Row]]:
+        """Rows with ``start <= key < stop`` in key order, of such lengths as columns where that is faster.
+
+        Others come as from ``batches``. There are some ten thousand rows in one piece.
         """
 
     def iterate(

@@ -15,6 +15,7 @@ from bkctl.kvstore.base import (
     Delete,
     DeleteRange,
     Operation,
+    PackedRows,
     Put,
     Row,
     StoreClosedError,
@@ -75,6 +76,11 @@ class MemoryReader:
         for at in range(first, end, rows_max):
             self._check_open()
             yield [(key, values[key]) for key in keys[at : min(at + rows_max, end)]]
+
+    def packed(
+        self, key_bytes: int, value_bytes: int, start: bytes | None = None, stop: bytes | None = None
+    ) -> Iterator[PackedRows | list[Row]]:
+        return self.batches(start, stop)
 
     def iterate(
         self, start: bytes | None = None, stop: bytes | None = None, *, prefix: bytes | None = None

@@ -23,6 +23,7 @@ from bkctl.kvstore.base import (
     BATCH_ROWS,
     KeyValueStore,
     Operation,
+    PackedRows,
     Row,
     StoreClosedError,
     StoreInUseError,
@@ -85,6 +86,11 @@ class ReopeningStore:
         if first is not None:
             yield first
             yield from others
+
+    def packed(
+        self, key_bytes: int, value_bytes: int, start: bytes | None = None, stop: bytes | None = None
+    ) -> Iterator[PackedRows | list[Row]]:
+        return self.batches(start, stop)
 
     def iterate(
         self, start: bytes | None = None, stop: bytes | None = None, *, prefix: bytes | None = None

@@ -34,16 +34,23 @@ import stat
 import tempfile
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import rocksdict
 
+from bkctl import _kernels
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
+from bkctl.kvstore.base import PackedRows, Row, TableFile
 from bkctl.kvstore.endless_log import refuse_endless_logs
+from bkctl.kvstore.key_spans import KeySpans, tables_alone
+from bkctl.kvstore.log_keys import keys_in_logs
 from bkctl.kvstore.planted import refuse_no_file
 from bkctl.kvstore.rocksdb_options import block_cache
 from bkctl.kvstore.rocksdb_rows import ItemsScan, RocksRows, translated
 from bkctl.kvstore.synced_log import check_synced
+from bkctl.kvstore.table_file import NotPlainError, plain_rows
 
 ATTEMPTS_MAX = 20
 RETRY_WAIT_S = 0.02
@@ -84,16 +91,59 @@ def open_read_only(directory: str) -> RocksReader:
 class RocksReader(RocksRows):
     """Implements :class:`bkctl.kvstore.base.KeyValueReader`; made by :func:`open_read_only`."""
 
-    def __init__(self, path: str, farm: str, database: rocksdict.Rdict, damage: str | None) -> None:
+    def __init__(
+        self, path: str, farm: str, database: rocksdict.Rdict, damage: str | None, directory_number: int
+    ) -> None:
         super().__init__(path, database)
         self._farm = farm
         self._damage = damage
+        self._directory_number = directory_number
         # The finalizer runs when the reader is collected and at the exit of the interpreter, too.
         self._remove_farm = weakref.finalize(self, _release, database, farm)
 
     @property
     def damage(self) -> str | None:
         return self._damage
+
+    def packed(
+        self, key_bytes: int, value_bytes: int, start: bytes | None = None, stop: bytes | None = None
+    ) -> Iterator[PackedRows | list[Row]]:
+        for table in self._tables_alone():
+            if (start is not None and table.start < start) or (stop is not None and table.last >= stop):
+                continue
+            yield from self.batches(start, table.start)
+            start = table.start
+            with suppress(NotPlainError):
+                for rows in plain_rows(os.path.join(self._farm, table.name), table, key_bytes, value_bytes):
+                    self._opened()
+                    if self._moved():
+                        break
+                    yield rows
+                    # Behind the last row that was given RocksDB goes on, should the table turn out other.
+                    start = rows.keys[-key_bytes:] + b"\0"
+        yield from self.batches(start, stop)
+
+    def _moved(self) -> bool:
+        """Whether another database stands in the place of this one, which only RocksDB holds open then."""
+        try:
+            return os.stat(self._path).st_ino != self._directory_number
+        except OSError:
+            return True
+
+    def _tables_alone(self) -> list[TableFile]:
+        """Return the tables that can be read by themselves, and are worth it."""
+        if not _kernels.TABLES_COMPILED or self._damage is not None:
+            return []
+        unsettled = self.unsettled()
+        return [] if unsettled is None else tables_alone(self.tables(), unsettled)
+
+    def unsettled(self) -> KeySpans | None:
+        """Return where rows may be that are in no table yet, None for anywhere. Raises as the methods do."""
+        if self._damage is not None:
+            return None
+        if not self.statistics().memtable_rows:
+            return KeySpans()
+        return keys_in_logs(self._farm)
 
     def close(self) -> None:
         self._shut()
@@ -135,9 +185,12 @@ def _attempt(directory: str, source: str) -> RocksReader:
 
 def _open_in(farm: str, directory: str, source: str, before: _SourceState) -> RocksReader:
     try:
+        directory_number = os.stat(source).st_ino
         linked = _build_farm(directory, source, farm, before.current)
         refuse_endless_logs(farm, directory)
         database, damage = _open_farm(directory, source, farm, before, len(linked.files))
+    except FileNotFoundError:
+        raise _SourceChangedError from None
     except BkctlError:
         if _state(directory, source) != before:
             raise _SourceChangedError from None
@@ -150,7 +203,7 @@ def _open_in(farm: str, directory: str, source: str, before: _SourceState) -> Ro
     if not (after.has_logs_of(before) and after.has_logs_of(linked)):
         database.close()
         raise _SourceChangedError
-    return RocksReader(directory, farm, database, damage)
+    return RocksReader(directory, farm, database, damage, directory_number)
 
 
 def _state(directory: str, source: str) -> _SourceState:

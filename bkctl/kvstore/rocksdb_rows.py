@@ -28,6 +28,7 @@ import rocksdict
 from bkctl.errors import CorruptionError, NoSpaceError, StorageError
 from bkctl.kvstore.base import (
     BATCH_ROWS,
+    PackedRows,
     Row,
     StoreClosedError,
     StoreInUseError,
@@ -170,6 +171,11 @@ class RocksRows:
             if len(batch) < rows_max:
                 self._guarded(scan.check_end)
                 return
+
+    def packed(
+        self, key_bytes: int, value_bytes: int, start: bytes | None = None, stop: bytes | None = None
+    ) -> Iterator[PackedRows | list[Row]]:
+        return self.batches(start, stop)
 
     def iterate(
         self, start: bytes | None = None, stop: bytes | None = None, *, prefix: bytes | None = None

@@ -29,10 +29,11 @@ from bkctl.codec.ledger_data import (
 )
 from bkctl.codec.location import ID_MAX, Location, LocationColumns
 from bkctl.errors import CorruptionError, NotFoundError
-from bkctl.kvstore.base import KeyValueReader, Row
+from bkctl.kvstore.base import KeyValueReader, PackedRows, Row
 from bkctl.scan.idx_tree import IdxLedgers, IdxLocations, IdxTree, has_idx_files
 from bkctl.scan.index_rows import (
     BATCH_ROWS,
+    PACKED_ROWS,
     IndexDamage,
     LedgerRow,
     LedgerSource,
@@ -100,11 +101,29 @@ class LocationIndex:
                 start = location.encode_key(ledger, entries[0])
                 stop = location.encode_key(ledger, entries[1]) + b"\0"
                 entries = None
+        if ledger is None and entries is None:
+            for piece in self._store.packed(location.KEY_BYTES, location.VALUE_BYTES):
+                yield from self._decoded(piece) if isinstance(piece, list) else self._unpacked(piece)
+            return
         for batch in self._store.batches(start, stop, prefix=prefix, rows_max=BATCH_ROWS):
             yield from self._decoded(batch, entries)
 
+    def _unpacked(self, rows: PackedRows) -> Iterator[LocationColumns | IndexDamage]:
+        count = len(rows.values) // location.VALUE_BYTES
+        for first in range(0, count, PACKED_ROWS):
+            last = first + PACKED_ROWS
+            keys = rows.keys[first * location.KEY_BYTES : last * location.KEY_BYTES]
+            values = rows.values[first * location.VALUE_BYTES : last * location.VALUE_BYTES]
+            columns = location.decode_columns(keys, values)
+            if columns is None:
+                yield from self._decoded(_single_rows(keys, values))
+                continue
+            columns = select(columns, None)
+            if columns:
+                yield columns
+
     def _decoded(
-        self, batch: list[Row], entries: tuple[int, int] | None
+        self, batch: list[Row], entries: tuple[int, int] | None = None
     ) -> Iterator[LocationColumns | IndexDamage]:
         damage: list[IndexDamage] = []
         try:
@@ -147,6 +166,16 @@ class LocationIndex:
     def close(self) -> None:
         """Close the store."""
         self._store.close()
+
+
+def _single_rows(keys: bytes, values: bytes) -> list[Row]:
+    return [
+        (
+            keys[number * location.KEY_BYTES : (number + 1) * location.KEY_BYTES],
+            values[number * location.VALUE_BYTES : (number + 1) * location.VALUE_BYTES],
+        )
+        for number in range(len(keys) // location.KEY_BYTES)
+    ]
 
 
 class LedgerIndex:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.codec.location import ABSENT, Location, LocationColumns
+from bkctl.codec.location import Location, LocationColumns
 from bkctl.errors import CorruptionError, StorageError
 
-#: Rows in one :class:`LocationColumns` at most.
+#: Rows in one :class:`LocationColumns` at most, and where a database gives them as columns.
 BATCH_ROWS = 8192
+PACKED_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class LocationSource(Protocol):
     def rows(
         self, ledger: int | None = None, entries: tuple[int, int] | None = None
     ) -> Iterator[LocationColumns | IndexDamage]:
-        """Yield the rows in order of ledger and entry, in batches of 1 to ``BATCH_ROWS``.
+        """Yield the rows in order of ledger and entry, in batches of 1 to ``PACKED_ROWS``.
 
         ``entries`` is the first and the last entry id wanted, both inclusive. Raises CorruptionError or
         StorageError when the index cannot be read any further.
@@ -91,7 +92,8 @@ def reason_of(error: CorruptionError | StorageError) -> str:
 
 def select(columns: LocationColumns, entries: tuple[int, int] | None) -> LocationColumns:
     """Return the rows that are not absent and, if given, lie within ``entries``."""
-    if entries is None and ABSENT not in columns.offsets:
+    # Four zeros side by side may be of two offsets: then they are looked at one by one.
+    if entries is None and bytes(4) not in columns.offsets.tobytes():
         return columns
     first, last = entries or (0, 0)
     kept = [

@@ -12,6 +12,7 @@ from bkctl.protocol.messages import AddRequest
 from bkctl.protocol.v3 import encode_request
 from tests.fuzz.target import Target, one_of, seeds_of
 from tests.support.kernel_twins import COMPILED_TWINS, twin
+from tests.support.table_blocks import LZ4, TRAILER_BYTES, block, packed
 from tests.support.log_builder import CRC32, entry_body, simple_log
 
 _HEAD = struct.Struct(">HHHI")
@@ -123,6 +124,23 @@ def _rows(data: bytes) -> None:
     for name in COMPILED_TWINS:
         with twin(name) as native:
             assert _answer(native.join_rows, rows, key_bytes, value_bytes) == expected
+
+
+def _blocks(data: bytes) -> None:
+    """A block of a table file, its checksum right, unpacked or as LZ4."""
+    widths, inner = data[:2].ljust(2, b"\1"), data[2:]
+    sizes = widths[0] % 20 + 1, widths[1] % 20 + 1
+    for made in (block(inner), block(inner, LZ4), packed(inner, widths[0] * 9), data):
+        if len(made) < TRAILER_BYTES:
+            continue
+        size = len(made) - TRAILER_BYTES
+        columns = bytes(8), array("q", [size]).tobytes()
+        content = _answer(_python.table_block, made, 0, size)
+        rows = _answer(_python.table_rows, made, *columns, *sizes)
+        for name in COMPILED_TWINS:
+            with twin(name) as native:
+                assert _answer(native.table_block, made, 0, size) == content
+                assert _answer(native.table_rows, made, *columns, *sizes) == rows
 
 
 def _adds(data: bytes) -> None:
@@ -288,7 +306,7 @@ def _file(data: bytes) -> None:
                     )
 
 
-_CHOICES = [_walks, _places, _rows, _adds, _tables, _file]
+_CHOICES = [_walks, _places, _rows, _adds, _tables, _file, _blocks]
 
 
 def kernels(data: bytes) -> None:

@@ -11,7 +11,15 @@ from itertools import chain
 from typing import Literal
 
 from bkctl.errors import CorruptionError, NoSpaceError, StorageError
-from bkctl.kvstore.base import BATCH_ROWS, KeyValueStore, Operation, Row, StoreStatistics, TableFile
+from bkctl.kvstore.base import (
+    BATCH_ROWS,
+    KeyValueStore,
+    Operation,
+    PackedRows,
+    Row,
+    StoreStatistics,
+    TableFile,
+)
 
 StoreOperation = Literal["get", "iterate", "write", "flush", "compact", "ingest"]
 
@@ -102,6 +110,11 @@ class FaultyStore:
             if batch is None:
                 return
             yield batch
+
+    def packed(
+        self, key_bytes: int, value_bytes: int, start: bytes | None = None, stop: bytes | None = None
+    ) -> Iterator[PackedRows | list[Row]]:
+        return self.batches(start, stop)
 
     def iterate(
         self, start: bytes | None = None, stop: bytes | None = None, *, prefix: bytes | None = None
