@@ -12,6 +12,8 @@ from bkctl.errors import StorageError
 BATCH_ROWS = 8192
 
 Row = tuple[bytes, bytes]
+#: A stretch of keys: the first and the last, both included.
+Span = tuple[bytes, bytes]
 
 
 class StoreClosedError(StorageError):
@@ -140,6 +142,12 @@ class KeyValueReader(Protocol):
 
     def tables(self) -> list[TableFile]:
         """Return the store's table files, none of a store without files."""
+
+    def unsettled(self) -> list[Span] | None:
+        """Return stretches of keys that hold all rows that are in no table, None where they may be anywhere.
+
+        A row that was deleted counts as the one that deletes it.
+        """
 
     def close(self) -> None:
         """Give everything back, when no thread is inside; a second call does nothing.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from bkctl.kvstore.base import TableFile
-
-Span = tuple[bytes, bytes]
+from bkctl.kvstore.base import Span, TableFile
 
 
 class KeySpans:

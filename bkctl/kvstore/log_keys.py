@@ -20,7 +20,7 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from bkctl.kvstore.key_spans import KeySpans, Span
+from bkctl.kvstore.base import Span
 from bkctl.kvstore.synced_log import BLOCK_BYTES, HEAD, opened_log
 
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
@@ -35,7 +35,7 @@ class _UnknownError(Exception):
     pass
 
 
-def keys_in_logs(directory: str) -> KeySpans | None:
+def keys_in_logs(directory: str) -> list[Span] | None:
     """Return stretches that hold every key in the logs of a directory, None where they may be anywhere."""
     spans: set[Span] = set()
     try:
@@ -46,7 +46,7 @@ def keys_in_logs(directory: str) -> KeySpans | None:
                         _add_spans(batch, spans)
     except (OSError, _UnknownError, IndexError):
         return None
-    return KeySpans(spans)
+    return list(spans)
 
 
 def _batches(file: BinaryIO) -> Iterator[bytes]:

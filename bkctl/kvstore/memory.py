@@ -18,6 +18,7 @@ from bkctl.kvstore.base import (
     PackedRows,
     Put,
     Row,
+    Span,
     StoreClosedError,
     StoreStatistics,
     TableFile,
@@ -102,6 +103,9 @@ class MemoryReader:
         self._check_open()
         rows = self.count_estimate()
         return StoreStatistics(rows, (), 0, 0, 0, rows)
+
+    def unsettled(self) -> list[Span] | None:
+        return None
 
     def tables(self) -> list[TableFile]:
         self._check_open()

@@ -25,6 +25,7 @@ from bkctl.kvstore.base import (
     Operation,
     PackedRows,
     Row,
+    Span,
     StoreClosedError,
     StoreInUseError,
     StoreStatistics,
@@ -108,6 +109,9 @@ class ReopeningStore:
 
     def statistics(self) -> StoreStatistics:
         return self._looked_up(lambda store: store.statistics())
+
+    def unsettled(self) -> list[Span] | None:
+        return self._looked_up(lambda store: store.unsettled())
 
     def tables(self) -> list[TableFile]:
         return self._looked_up(lambda store: store.tables())

@@ -42,7 +42,7 @@ import rocksdict
 
 from bkctl import _kernels
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
-from bkctl.kvstore.base import PackedRows, Row, TableFile
+from bkctl.kvstore.base import PackedRows, Row, Span, TableFile
 from bkctl.kvstore.endless_log import refuse_endless_logs
 from bkctl.kvstore.key_spans import KeySpans, tables_alone
 from bkctl.kvstore.log_keys import keys_in_logs
@@ -135,14 +135,13 @@ class RocksReader(RocksRows):
         if not _kernels.TABLES_COMPILED or self._damage is not None:
             return []
         unsettled = self.unsettled()
-        return [] if unsettled is None else tables_alone(self.tables(), unsettled)
+        return [] if unsettled is None else tables_alone(self.tables(), KeySpans(unsettled))
 
-    def unsettled(self) -> KeySpans | None:
-        """Return where rows may be that are in no table yet, None for anywhere. Raises as the methods do."""
+    def unsettled(self) -> list[Span] | None:
         if self._damage is not None:
             return None
         if not self.statistics().memtable_rows:
-            return KeySpans()
+            return []
         return keys_in_logs(self._farm)
 
     def close(self) -> None:

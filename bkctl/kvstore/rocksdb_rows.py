@@ -30,6 +30,7 @@ from bkctl.kvstore.base import (
     BATCH_ROWS,
     PackedRows,
     Row,
+    Span,
     StoreClosedError,
     StoreInUseError,
     StoreStatistics,
@@ -220,6 +221,9 @@ class RocksRows:
             )
             for file in live
         ]
+
+    def unsettled(self) -> list[Span] | None:
+        return None
 
     def _scan_of(self, start: bytes | None, stop: bytes | None) -> Scan:
         return CursorScan(self._opened(), start, stop)

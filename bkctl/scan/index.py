@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from posixpath import join
 from typing import TypeVar
 
@@ -58,6 +59,9 @@ __all__ = [
     "open_store",
 ]
 
+_PREFIX_BYTES = 8
+_PREFIX_MAX = (1 << 64) - 1
+
 LOCATIONS = "locations"
 LEDGERS = "ledgers"
 METADATA_CACHE = "metadata-cache"
@@ -72,6 +76,27 @@ def open_store(directory: str) -> KeyValueReader:
     from bkctl.kvstore.rocksdb import open_read_only  # keeps commands on other formats free of RocksDB
 
     return open_read_only(directory)
+
+
+@dataclass(frozen=True, slots=True)
+class LocationTable:
+    """A table file of ``locations``, and the ledgers of its first and its last row."""
+
+    name: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLayout:
+    """The tables of a database, and stretches of ledgers with rows that are in none of them.
+
+    What the database has of a ledger depends on the tables around it and on these rows alone. Ledgers are the
+    first 8 bytes of keys without a sign; a table reaches to its last ledger, that included.
+    """
+
+    tables: tuple[LocationTable, ...]
+    unsettled: tuple[tuple[int, int], ...]
 
 
 class LocationIndex:
@@ -107,6 +132,28 @@ class LocationIndex:
             return
         for batch in self._store.batches(start, stop, prefix=prefix, rows_max=BATCH_ROWS):
             yield from self._decoded(batch, entries)
+
+    def ledger_rows(self, first: int, last: int) -> Iterator[LocationColumns | IndexDamage]:
+        """Rows of the ledgers whose keys begin with ``first`` to ``last``, 8 bytes each without a sign.
+
+        Damage of the store as a whole is not among them. Raises as :meth:`rows`.
+        """
+        stop = None if last >= _PREFIX_MAX else _prefix(last + 1)
+        for piece in self._store.packed(location.KEY_BYTES, location.VALUE_BYTES, _prefix(first), stop):
+            yield from self._decoded(piece) if isinstance(piece, list) else self._unpacked(piece)
+
+    def layout(self) -> IndexLayout | None:
+        """Return where the rows are, None where that is not known. Raises CorruptionError, StorageError."""
+        unsettled = self._store.unsettled()
+        if unsettled is None:
+            return None
+        return IndexLayout(
+            tuple(
+                LocationTable(table.name, _leading(table.start), _leading(table.last))
+                for table in self._store.tables()
+            ),
+            tuple((_leading(first), _leading(last)) for first, last in unsettled),
+        )
 
     def _unpacked(self, rows: PackedRows) -> Iterator[LocationColumns | IndexDamage]:
         count = len(rows.values) // location.VALUE_BYTES
@@ -166,6 +213,14 @@ class LocationIndex:
     def close(self) -> None:
         """Close the store."""
         self._store.close()
+
+
+def _prefix(ledger: int) -> bytes:
+    return ledger.to_bytes(_PREFIX_BYTES, "big")
+
+
+def _leading(key: bytes) -> int:
+    return int.from_bytes(key[:_PREFIX_BYTES].ljust(_PREFIX_BYTES, b"\0"), "big")
 
 
 def _single_rows(keys: bytes, values: bytes) -> list[Row]:

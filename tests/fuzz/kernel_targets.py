@@ -12,8 +12,8 @@ from bkctl.protocol.messages import AddRequest
 from bkctl.protocol.v3 import encode_request
 from tests.fuzz.target import Target, one_of, seeds_of
 from tests.support.kernel_twins import COMPILED_TWINS, twin
-from tests.support.table_blocks import LZ4, TRAILER_BYTES, block, packed
 from tests.support.log_builder import CRC32, entry_body, simple_log
+from tests.support.table_blocks import LZ4, TRAILER_BYTES, block, packed
 
 _HEAD = struct.Struct(">HHHI")
 

@@ -17,6 +17,7 @@ from bkctl.kvstore.base import (
     Operation,
     PackedRows,
     Row,
+    Span,
     StoreStatistics,
     TableFile,
 )
@@ -134,6 +135,9 @@ class FaultyStore:
 
     def statistics(self) -> StoreStatistics:
         return self._inner.statistics()
+
+    def unsettled(self) -> list[Span] | None:
+        return self.inner.unsettled()
 
     def tables(self) -> list[TableFile]:
         return self._inner.tables()

@@ -22,8 +22,9 @@ from bkctl import __version__, _kernels
 from bkctl.errors import BkctlError, UsageError
 from bkctl.pipeline.jobs.index_audit import INDEX_AUDIT
 from bkctl.pipeline.results import CLEAN, FOUND, UNEXAMINED
+from bkctl.pipeline.sets.index_pass import read_indexes
 from bkctl.pipeline.sets.log_pass import Keep, file_state
-from bkctl.pipeline.sets.manifest import Manifest, PartFile, SetFile
+from bkctl.pipeline.sets.manifest import IndexState, Manifest, PartFile, SetFile
 from bkctl.pipeline.sets.parts import PartWriters
 from bkctl.pipeline.sets.reading import (
     ReadLogs,
@@ -38,7 +39,6 @@ from bkctl.pipeline.sets.rest_pass import (
     asked_blocks,
     keep_unread_indexes,
     read_blocks,
-    read_indexes,
     read_journal_damage,
     read_journals,
     read_suspects,
@@ -173,6 +173,7 @@ class _Collection:
         self._guards: list[str] = []
         self._not_read: dict[str, str] = {}
         self._base = None if request.full else self._usable(store.newest(bookie))
+        self._indexes: list[IndexState] = []
         self._bytes_read = 0
         self._damages = 0
 
@@ -347,7 +348,7 @@ class _Collection:
         narrowed = replace(options, without_indexes=frozenset(unread), digest="off", metadata=None)
         with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
             keep_unread_indexes(unread, paths, options, self._counting(writers))
-            read_indexes(paths, narrowed, self._counting(writers))
+            self._indexes = read_indexes(paths, narrowed, self._counting(writers), self._base)
             self._take(writers.close())
         with PartWriters(self._place, OF_THE_REST) as writers:
             reads = {"runs", "index_runs", "index_ledgers"}
@@ -422,6 +423,7 @@ class _Collection:
             files=tuple(sorted(self._files, key=lambda file: (file.kind, file.dir, file.id))),
             bookies=tuple(self._rows),
             base=None if base is None else base.manifest.set_id,
+            indexes=tuple(self._indexes),
         )
 
     def _instance_id(self) -> str | None:

@@ -53,6 +53,39 @@ class SetFile:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexTable:
+    """A table file of an index's locations and its state when it was looked at; -1 bytes when it was gone.
+
+    ``head`` and ``tail`` are checksums of both ends, ``first`` and ``last`` ledgers of its outer rows.
+    """
+
+    name: str
+    bytes: int
+    mtime_ms: int
+    head: int
+    tail: int
+    first: int
+    last: int
+
+    @property
+    def gone(self) -> bool:
+        """Whether the file was removed before it was looked at."""
+        return self.bytes < 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """The files of a directory's index when its locations were read, without damage.
+
+    ``unsettled`` are stretches of ledgers, the last included, of which rows were in write-ahead logs.
+    """
+
+    dir: str
+    tables: tuple[IndexTable, ...]
+    unsettled: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartFile:
     """A Parquet file of the set: its name in the set's directory."""
 
@@ -90,6 +123,7 @@ class Manifest:
     files: tuple[SetFile, ...]
     bookies: tuple[Mapping[str, Any], ...]
     base: str | None = None
+    indexes: tuple[IndexState, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -118,11 +152,17 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
             str(name): tuple(PartFile(**part) for part in parts) for name, parts in body["tables"].items()
         }
         values["files"] = tuple(SetFile(**each) for each in body["files"])
+        values["indexes"] = tuple(_index_state(**each) for each in body.get("indexes", ()))
         for name in ("dirs", "guards", "unread_indexes", "last_marks", "bookies"):
             values[name] = tuple(body[name])
         return Manifest(**values)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptionError(_WHAT, expected="a whole manifest", found=str(error), path=path) from None
+
+
+def _index_state(dir: str, tables: list[dict[str, Any]], unsettled: list[list[int]]) -> IndexState:
+    stretches = tuple((int(first), int(last)) for first, last in unsettled)
+    return IndexState(dir, tuple(IndexTable(**table) for table in tables), stretches)
 
 
 def name_in_path(bookie: str) -> str:

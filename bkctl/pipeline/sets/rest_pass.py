@@ -1,9 +1,9 @@
-"""Read again for every set a bookie's journals, indexes, and the entries in which they disagree."""
+"""Read again for every set a bookie's journals, and the entries in which indexes and logs disagree."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,6 @@ from bkctl.pipeline.results import parquet_files
 from bkctl.pipeline.sets.blocks import BLOCK_ENTRIES
 from bkctl.pipeline.sets.set_tables import (
     EXPANDED_BLOCKS,
-    INDEX_LEDGERS,
     JOURNAL_ENTRIES,
     REPLICAS,
     STRIPED_INDEX_RUNS,
@@ -29,7 +28,6 @@ from bkctl.pipeline.sets.stripes import Stripes, striped
 from bkctl.pipeline.survey import folded_ranges
 from bkctl.pipeline.tables.arrow_columns import batch_of, rows_batches
 from bkctl.pipeline.tables.damage import INDEX, JOURNAL, damage_rows, index_damage_row, unread_row
-from bkctl.pipeline.tables.index import index_runs_and_damage
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import index_directories, journal_files
 from bkctl.pipeline.tables.registry import table_named
@@ -38,7 +36,7 @@ from bkctl.pipeline.tables.schemas import VERIFICATION
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.verification import damage_row
 from bkctl.pipeline.task_calls import index_trouble
-from bkctl.scan.files.indexes import list_index_ledgers
+from bkctl.scan.columns.column import Column
 from bkctl.scan.index import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
@@ -68,21 +66,6 @@ def read_journals(paths: Sequence[str], options: TableOptions, keep: Keep) -> No
         keep("unflushed", iter([after.select(UNFLUSHED.names)]))
 
 
-def read_indexes(paths: Sequence[str], options: TableOptions, keep: Keep) -> None:
-    """Write the rows of ledgers, the locations as stripes, and what of both cannot be read."""
-    filesystem = PosixFileSystem()
-    keep("index_ledgers", read_table("index_ledgers", INDEX_LEDGERS.names, paths, options))
-    for file in index_directories(filesystem, paths, options):
-        for item in index_runs_and_damage(file, options):
-            if isinstance(item, IndexDamage):
-                _keep_damage(file, item, keep)
-            elif item.num_rows:
-                keep("index_runs", iter([striped_index_runs(item)]))
-        for row in list_index_ledgers(filesystem, [file.path]):
-            if isinstance(row, IndexDamage):
-                _keep_damage(file, row, keep)
-
-
 def keep_unread_indexes(
     directories: Iterable[str], paths: Sequence[str], options: TableOptions, keep: Keep
 ) -> None:
@@ -96,7 +79,8 @@ def keep_unread_indexes(
             keep("verification", rows_batches(VERIFICATION, [row], 1))
 
 
-def _keep_damage(file: SplitFile, damage: IndexDamage, keep: Keep) -> None:
+def keep_index_damage(file: SplitFile, damage: IndexDamage, keep: Keep) -> None:
+    """Write a damage of an index."""
     row = damage_row((file.bookie, file.dir, *index_damage_row(damage)))
     keep("verification", rows_batches(VERIFICATION, [row], 1))
 
@@ -112,24 +96,23 @@ def read_journal_damage(paths: Sequence[str], options: TableOptions, keep: Keep)
         keep("verification", rows_batches(VERIFICATION, map(damage_row, rows), options.batch_rows))
 
 
-def striped_index_runs(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows of table ``index_runs``, all of one directory, as stripes."""
-
-    def column(name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        return np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.int64)
-
-    ledgers, logs = column("ledger"), column("log_id")
-    order = np.lexsort((column("first"), logs, ledgers))
-    new = (np.diff(ledgers[order]) != 0) | (np.diff(logs[order]) != 0)
+def striped_index_runs(file: SplitFile, columns: Mapping[str, Column]) -> pa.RecordBatch:
+    """Return the columns of table ``index_runs``, of one directory and in order of entries, as stripes."""
+    ledgers, logs = columns["ledger"], columns["log_id"]
+    if ((ledgers[1:] == ledgers[:-1]) & (logs[1:] < logs[:-1])).any():
+        order = np.lexsort((columns["first"], logs, ledgers))
+        columns = {name: values[order] for name, values in columns.items()}
+        ledgers, logs = columns["ledger"], columns["log_id"]
+    new = (ledgers[1:] != ledgers[:-1]) | (logs[1:] != logs[:-1])
     key = np.concatenate(([0], np.cumsum(new)))
-    nothing = np.zeros(len(order), np.int64)
-    first, last, entries, hashes = (column(name)[order] for name in ("first", "last", "entries", "ids_hash"))
+    nothing = np.zeros(len(key), np.int64)
+    first, last, entries, hashes = (columns[name] for name in ("first", "last", "entries", "ids_hash"))
     stripes = striped(Runs(key, first, last, entries, nothing, nothing, nothing, nothing, hashes))
     group = np.concatenate(([0], np.flatnonzero(new) + 1))
     made = _stripe_columns(stripes)
-    made["ledger"] = pa.array(ledgers[order][group][stripes.ledgers])
-    made["log_id"] = pa.array(logs[order][group][stripes.ledgers])
-    constants = {"bookie": batch.column("bookie")[0].as_py(), "dir": batch.column("dir")[0].as_py()}
+    made["ledger"] = pa.array(ledgers[group][stripes.ledgers])
+    made["log_id"] = pa.array(logs[group][stripes.ledgers])
+    constants = {"bookie": file.bookie, "dir": file.dir}
     return batch_of(STRIPED_INDEX_RUNS, STRIPED_INDEX_RUNS.names, len(stripes), made, constants)
 
 

@@ -139,19 +139,18 @@ class IndexRuns:
         return joined(wanted, options.batch_rows, options.payload_batch_bytes)
 
 
-def index_runs_and_damage(file: SplitFile, options: TableOptions) -> Iterator[pa.RecordBatch | IndexDamage]:
-    """Give the locations of a directory as rows of table ``index_runs``, and what cannot be read of them.
-
-    Raises StorageError, NotFoundError.
-    """
-    for item in location_columns(file, options):
-        if isinstance(item, IndexDamage):
-            yield item
-        else:
-            yield _run_batch(file, _chosen(_columns_of(item), options), INDEX_RUNS.names)
+def run_columns(locations: LocationColumns) -> dict[str, Column]:
+    """Return one or more locations, in order of entries, as columns of table ``index_runs``."""
+    return _run_columns(_columns_of(locations))
 
 
 def _run_batch(file: SplitFile, made: dict[str, Column], names: list[str]) -> pa.RecordBatch:
+    columns = _run_columns(made)
+    arrays = {name: pa.array(values) for name, values in columns.items()}
+    return batch_of(INDEX_RUNS, names, len(columns["first"]), arrays, _place(file))
+
+
+def _run_columns(made: dict[str, Column]) -> dict[str, Column]:
     ledgers, entries, log_ids = made["ledger"], made["entry"], made["log_id"]
     count = len(ledgers)
     if count:
@@ -164,7 +163,7 @@ def _run_batch(file: SplitFile, made: dict[str, Column], names: list[str]) -> pa
     else:
         starts = ends = np.zeros(0, np.intp)
         sums = np.zeros(0, np.int64)
-    columns = {
+    return {
         "ledger": ledgers[starts],
         "log_id": log_ids[starts],
         "first": entries[starts],
@@ -172,8 +171,6 @@ def _run_batch(file: SplitFile, made: dict[str, Column], names: list[str]) -> pa
         "entries": (ends - starts + 1).astype(np.int64),
         "ids_hash": sums,
     }
-    arrays = {name: pa.array(values) for name, values in columns.items()}
-    return batch_of(INDEX_RUNS, names, len(starts), arrays, _place(file))
 
 
 class IndexLedgers:
