@@ -39,6 +39,9 @@ _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # Spark starts a task for each folder of a table where there are more than 32: most of the tasks of an
+    # audit over a fleet's sets. Here they would list what this process lists as well.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.catalogImplementation": "in-memory",
 }
 #: Process and path of each that a session of this program has.

@@ -91,6 +91,13 @@ def test_a_cluster_is_given_no_host_no_port_and_no_python(
     assert local_session.session_settings("local[2]")["spark.driver.host"] == "127.0.0.1"
 
 
+@pytest.mark.parametrize(("master", "listed_by_tasks"), [("yarn", True), ("local[2]", False)])
+def test_folders_are_listed_by_tasks_on_a_cluster_alone(master: str, listed_by_tasks: bool) -> None:
+    settings = local_session.session_settings(master)
+    threshold = int(settings.get("spark.sql.sources.parallelPartitionDiscovery.threshold", 32))
+    assert (threshold < 500) == listed_by_tasks
+
+
 @pytest.mark.parametrize("master", ["spark://10.0.0.1:7077", "local[2]"])
 def test_the_python_of_a_setting_is_that_of_the_workers(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that is Python goes by the variable alone: with the setting alone workers were ``python3``."""
