@@ -32,6 +32,10 @@ from crc32c import crc32c
 
 from bkctl.codec import entrylog
 from bkctl.codec.cookie import Cookie, encode_cookie, join_dirs
+from bkctl.codec.location import Location, encode_key, encode_value
+from bkctl.kvstore.base import Put
+from bkctl.kvstore.profile import LOCATIONS_PROFILE
+from bkctl.kvstore.rocksdb_store import open_store
 
 LEDGERS = 200
 ENSEMBLE, QUORUM = 3, 2
@@ -142,9 +146,14 @@ def start_s() -> float:
 
 
 def change(folder: Path) -> None:
-    """Add a record to the log that is being written."""
-    log = max((folder / "ledgers" / "current").glob("*.log"), key=lambda path: int(path.stem, 16))
+    """Add a record to the log that is being written, and its place to the index, as a bookie does."""
+    current = folder / "ledgers" / "current"
+    log = max(current.glob("*.log"), key=lambda path: int(path.stem, 16))
     payload = bytes(PAYLOAD_BYTES)
+    if (current / "locations").exists():
+        place = encode_value(Location(int(log.stem, 16), log.stat().st_size + 4))
+        with open_store(str(current / "locations"), LOCATIONS_PROFILE, create=False) as store:
+            store.write([Put(encode_key(0, 1 << 40), place)], sync=True)
     with log.open("ab") as file:
         digest = crc32c(payload, crc32c(_CHECKED.pack(0, 1 << 40, -1, 0)))
         file.write(_HEAD.pack(_HEAD.size - 4 + PAYLOAD_BYTES, 0, 1 << 40, -1, 0, digest) + payload)
