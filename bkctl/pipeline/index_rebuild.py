@@ -45,14 +45,20 @@ REBUILT = pa.schema(
 
 
 def placements(filesystem: FileSystem, paths: Sequence[str]) -> list[Placement]:
-    """Find the bookies in ``paths`` and which index serves which of their logs.
+    """Find the bookies in ``paths`` and which index serves which of their logs, each once.
 
+    Directories of one storage that are named one by one lead to the same: the cookie names the others.
     Raises UsageError when there is none, NotFoundError, StorageError.
     """
     folders = bookie_folders(filesystem, paths)
     if not folders:
         raise UsageError(f"{', '.join(paths)}: no ledger directory in it")
-    return [find_placement(filesystem, folder) for folder in folders]
+    found: dict[frozenset[str], Placement] = {}
+    for folder in folders:
+        placement = find_placement(filesystem, folder)
+        dirs = frozenset(os.path.realpath(pair.ledger_dir) for pair in placement.directories)
+        found.setdefault(dirs, placement)
+    return list(found.values())
 
 
 def with_metadata(filesystem: FileSystem, options: RebuildOptions, metadata: str | None) -> RebuildOptions:
