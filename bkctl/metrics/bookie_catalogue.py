@@ -175,7 +175,9 @@ ENGINE: Sequence[Metric] = (
 #: Of the disk of each ledger directory.
 DISKS: Sequence[Metric] = (Metric("usage_percent", "bookie_ledger_dir_{name}_usage", Type.GAUGE),)
 
-#: Of each ledger directory: a guess of RocksDB, and nothing where the index fails.
+#: Of each ledger directory: a guess of RocksDB, and nothing where the index fails. Of index files what was
+#: guessed at the start by each file's first page and length, and what flushes added, deletions took since.
+#: Java's bookie has no such metric with these storages.
 ENTRIES: Sequence[Metric] = (Metric("entries", "bookie_entries_count", Type.GAUGE),)
 
 #: Adds that are held. Java's two counters exist from the first such add on, and alerts ask whether they do.

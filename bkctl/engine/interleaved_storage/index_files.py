@@ -37,6 +37,7 @@ from bkctl.engine.interleaved_storage.index_places import (
     was_written,
 )
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
+from bkctl.engine.interleaved_storage.slot_counts import SlotCounts, used_slots
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.vfs import WritableFileSystem
 from bkctl.vfs.file_copy import copy_file
@@ -79,7 +80,7 @@ class IndexFiles:
     ) -> None:
         """Find all files. Raises RefusedError too, for a ledger with two of them."""
         self.directories = tuple(directories)
-        self.slots_estimate = 0
+        self.entries = SlotCounts()
         self._filesystem = filesystem
         self._settings = settings
         self._per_page = settings.page_bytes // SLOT_BYTES
@@ -131,7 +132,9 @@ class IndexFiles:
                     self._filesystem.remove(path)
                     continue
                 header = decode_header(file.read_at(0, HEADER_BYTES))
-                self.slots_estimate += (file.size_bytes - HEADER_BYTES) // SLOT_BYTES
+                # A page that cannot be read is a trouble of its own readers, not of the start.
+                with suppress(StorageError):
+                    self.entries.add(ledger, used_slots(file))
             except CorruptionError as error:
                 raise error.located(path) from None
             finally:
@@ -155,6 +158,7 @@ class IndexFiles:
         if path is None:
             return
         self._forget(ledger)
+        self.entries.forget(ledger)
         with suppress(NotFoundError):
             self._filesystem.remove(path)
         self._filesystem.sync_directory(dirname(path))
@@ -166,6 +170,7 @@ class IndexFiles:
             return
         header = replace(header, version=self._settings.version)
         self._filesystem.replace(path, encode_header(self._storable(header)))
+        self.entries.forget(ledger)
         # Readers that are in the old file find what it had when they began.
         self._forget(ledger, self._places[ledger])
 
@@ -239,19 +244,21 @@ class IndexFiles:
                 raise StorageError(f"ledger {ledger}: its index file is gone")
             file = _file(opened)
             self._keep_until_synced(ledger, opened)
-            per_page, before = self._per_page, file.pages
+            per_page = self._per_page
             at = 0
             while at < len(entries):
                 number = entries[at] // per_page
                 # A copy, because a write that fails leaves the page in memory as it was.
                 slots = array("q", self._page(opened, number))
+                unused = 0
                 while at < len(entries) and entries[at] // per_page == number:
+                    unused += not slots[entries[at] % per_page]
                     slots[entries[at] % per_page] = locations[at]
                     at += 1
                 self._drop_page(opened, number)
                 file.write_page(number, slots)
                 self._keep_page(opened, number, slots)
-            self.slots_estimate += (file.pages - before) * per_page
+                self.entries.add(ledger, unused)
         if len(self._unsynced) >= self._settings.files_open_max:
             self.sync()
 

@@ -132,8 +132,8 @@ class SlotIndex:
                 self._files.begin_anew(ledger, header_of(row))
 
     def count_estimate(self) -> int:
-        """Return about how many entries there are: the slots that files have room for."""
-        return self._files.slots_estimate
+        """Return about how many entries there are, without looking into the files."""
+        return self._files.entries.total
 
     def note_written(self) -> None:
         """Make the index directories durably ones that were written to."""

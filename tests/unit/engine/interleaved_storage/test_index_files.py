@@ -64,6 +64,52 @@ def test_open_files_and_pages_stay_within_their_bounds() -> None:
     assert sum(len(each.pages) for each in files._open.values()) == len(files._pages)
 
 
+def test_entries_are_counted_as_they_come_and_go() -> None:
+    """A slot that is set again is the same entry; a page has room for more than are there."""
+    disk = disk_with()
+    files = opened(disk)
+    files.write_headers(dict.fromkeys((1, 2, 3), HEADER))
+    files.put(1, [0, 1, 5], [11, 12, 13])
+    files.put(1, [1, 2], [14, 15])
+    files.put(2, [40], [16])
+    files.put(3, [7], [17])
+    assert files.entries.total == 4 + 1 + 1
+    files.remove(2)
+    files.begin_anew(3, HEADER)
+    assert files.entries.total == 4
+    files.put(3, [0], [18])
+    files.sync()
+    files.close()
+    again = opened(disk)
+    assert dict(again.read_headers()).keys() == {1, 3}
+    assert again.entries.total == 5
+    again.remove(1)
+    again.put(3, [1], [19])
+    assert again.entries.total == 2
+
+
+def test_what_a_long_file_has_is_guessed_by_its_first_page() -> None:
+    """Of a ledger whose ensemble is larger than its write quorum a bookie has, say, two entries of three."""
+    disk = disk_with(f"{PLACES[0]}/{index_path(5)}")
+    files = opened(disk)
+    entries = [entry for entry in range(12_000) if entry % 3]
+    files.put(5, entries, [entry << 16 for entry in entries])
+    files.sync()
+    assert files.entries.total == len(entries)
+    again = opened(disk)
+    list(again.read_headers())
+    assert again.entries.total == pytest.approx(len(entries), rel=0.01)
+
+
+def test_a_page_that_cannot_be_read_keeps_no_bookie_from_starting() -> None:
+    disk = FaultyFileSystem(disk_with(f"{PLACES[0]}/{index_path(5)}"))
+    opened(disk).put(5, [0], [7])
+    disk.inject(FaultRule("read", path=f"{PLACES[0]}/{index_path(5)}", first=2))
+    files = opened(disk)
+    assert dict(files.read_headers()) == {5: HEADER}
+    assert files.entries.total == 0
+
+
 def test_a_copy_in_progress_counts_only_where_there_is_no_file() -> None:
     moved, kept = index_path(5), index_path(6)
     disk = disk_with(f"{PLACES[1]}/{moved}.rloc", f"{PLACES[0]}/{kept}", f"{PLACES[1]}/{kept}.rloc")
