@@ -84,6 +84,10 @@ class Engine(Queries, Protocol):
     def files_here_max(self) -> int | None:
         """How many files are looked at in this process before tasks do it; None for any number."""
 
+    @property
+    def absolute_dirs(self) -> bool:
+        """Whether directories in the tables that it reads are absolute, however their paths were given."""
+
     def each(self, call: Callable[..., Any], tasks: Iterable[Any]) -> Iterator[Any]:
         """Yield ``call(task, advance)`` of every task, where tables are read, in any order.
 

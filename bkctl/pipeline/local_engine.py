@@ -31,6 +31,7 @@ class LocalEngine:
 
     name = "local"
     files_here_max: int | None = None
+    absolute_dirs = False
 
     def __init__(
         self,

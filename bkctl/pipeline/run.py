@@ -14,15 +14,17 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.pipeline.engine import Engine, Extraction
+from bkctl.pipeline.index_spaces import partial_spaces
 from bkctl.pipeline.inherited import MetadataTimes, at_odds, inherited_guards, inherited_unknown
 from bkctl.pipeline.job import Input, Job, Parameters, Snapshot, Statement, result_query
 from bkctl.pipeline.locations import is_url, local_path, refuse_foreign_schemes
 from bkctl.pipeline.out_directory import claimed, put
-from bkctl.pipeline.results import Outcome, WrittenTable, judged, write_summary
+from bkctl.pipeline.results import Outcome, WrittenTable, judged, parquet_schema, write_summary
 from bkctl.pipeline.set_inputs import (
     STRIPED,
     files_of,
@@ -34,6 +36,7 @@ from bkctl.pipeline.set_inputs import (
 )
 from bkctl.pipeline.sets.choice import Choice, SetWish
 from bkctl.pipeline.survey import (
+    BOOKIES,
     INDEXES,
     KIND_OF,
     Survey,
@@ -132,14 +135,16 @@ def run_job(
     now_ms = int(started * 1000)
     published = published_sets(filesystem, surveyed, request.metadata, request.wish, now_ms)
     sets = [*(read_table_set(path) for path in surveyed.table_sets), *published.sets]
-    rows = bookies_table(filesystem, surveyed, request.options.bookie).to_pylist()
+    bookies = bookies_table(filesystem, surveyed, request.options.bookie, absolute_dirs=engine.absolute_dirs)
+    rows = bookies.to_pylist()
     refuse_twins(sets, rows)
     with claimed(request.out) as work_dir:
-        run = _Run(filesystem, engine, request, surveyed, sets, work_dir, phase, queries)
+        run = _Run(filesystem, engine, request, surveyed, bookies, sets, work_dir, phase, queries)
         run.inherit(now_ms)
         if published.choice is not None:
             run.heed(published.choice)
         run.look_for_twins(rows)
+        run.look_for_partial_spaces(rows)
         run.read_inputs()
         run.run_statements()
         outcome = run.outcome(started)
@@ -162,6 +167,7 @@ class _Run:
         engine: Engine,
         request: Request,
         surveyed: Survey,
+        bookies: pa.Table,
         sets: Sequence[TableSet],
         work_dir: str,
         phase: Phase,
@@ -171,6 +177,7 @@ class _Run:
         self._engine = engine
         self._request = request
         self._surveyed = surveyed
+        self._bookies = bookies
         self._sets = sets
         self._work_dir = work_dir
         self._phase = phase
@@ -350,10 +357,10 @@ class _Run:
 
     def _write_bookies(self, item: Input) -> None:
         folders = [*self._sets_with(item), *files_of(self._sets, item, self._request.job)]
-        if self._surveyed.paths or not folders:
+        # Its columns are those of now, also where all sets are of a version that had fewer.
+        if self._surveyed.paths or not set(BOOKIES.names) <= set(parquet_schema(folders).names):
             making = self._fresh(item.name)
-            table = bookies_table(self._filesystem, self._surveyed, self._request.options.bookie)
-            pq.write_table(table, os.path.join(making, "part-00000.parquet"))
+            pq.write_table(self._bookies, os.path.join(making, "part-00000.parquet"))
             folders.append(self._keep(item.name, making, "input"))
         self._engine.load(item.name, folders)
 
@@ -362,6 +369,14 @@ class _Run:
         for bookie, why in twin_directories(rows).items():
             self._guard(f"bookie {bookie}: {why}; are there two copies of it? Name one of them")
             self._unknown.append("twin_directories")
+
+    def look_for_partial_spaces(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Tell of indexes that are left out because not all that they take was given; sets tell of theirs."""
+        if all(item.source != "index_locations" for item in self._request.job.inputs):
+            return
+        sources = [rows, *(one.bookies for one in self._sets if not one.is_published)]
+        for why in (why for source in sources for why in partial_spaces(source)):
+            self._guard(why)
 
     # ---------------------------------------------------------------------------------------------- queries
 

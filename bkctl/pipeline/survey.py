@@ -11,6 +11,8 @@ Table ``bookies`` has a row for each bookie directory::
     holds_journals   bool     whether it is a journal directory
     ledger_dirs      int      how many ledger directories the cookie names
     journal_dirs     int      how many journal directories the cookie names
+    index_space      string   the directories whose logs its index is of: itself, or its bookie
+    index_whole      bool     whether all directories of that space were given with it
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ import pyarrow as pa
 from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import parse_journal_name
 from bkctl.errors import NotFoundError
+from bkctl.pipeline.index_spaces import IndexPlace, index_spaces
 from bkctl.pipeline.locations import is_url, local_path
 from bkctl.pipeline.out_directory import MARK_NAME, SUMMARY_NAME
-from bkctl.pipeline.tables.places import Bookies, cookie_of, outermost_folders
+from bkctl.pipeline.tables.places import Bookies, CookieFacts, cookie_facts, outermost_folders
 from bkctl.pipeline.task_calls import (
     DirectoryAnswer,
     count_gone,
@@ -38,6 +41,7 @@ from bkctl.pipeline.task_calls import (
     unread_index,
 )
 from bkctl.scan.directory import BookieDirectory, JournalFile, LogFile, find_directories
+from bkctl.storage_kinds import kind_in
 from bkctl.vfs import FileStatus, FileSystem, ReadableFile
 
 #: Calls something on every task, wherever the files are; the answers in any order.
@@ -51,6 +55,8 @@ BOOKIES = pa.schema(
         ("holds_journals", pa.bool_()),
         ("ledger_dirs", pa.int64()),
         ("journal_dirs", pa.int64()),
+        ("index_space", pa.string()),
+        ("index_whole", pa.bool_()),
     ]
 )
 
@@ -78,14 +84,14 @@ class SurveyedPath:
     """One path: what kinds of files are in it, how many bytes, and its directories.
 
     Where tasks looked into it, paths of directories are absolute, a directory has one log or journal to stand
-    for all of them, and ``cookies`` says whose it is: the bookie, how many ledger and journal directories.
+    for all of them, and ``cookies`` says whose it is.
     """
 
     path: str
     kinds: frozenset[str]
     bytes: int
     directories: tuple[BookieDirectory, ...] = ()
-    cookies: Mapping[str, tuple[str | None, int, int] | None] | None = field(default=None, repr=False)
+    cookies: Mapping[str, CookieFacts | None] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,7 @@ class Survey:
 
 
 def _holds(directory: BookieDirectory, kind: str) -> bool:
-    held = {LOGS: directory.holds_logs, JOURNALS: directory.journals, INDEXES: directory.indexes}
+    held = {LOGS: directory.holds_logs, JOURNALS: directory.journals, INDEXES: directory.has_index}
     return bool(held[kind])
 
 
@@ -215,7 +221,7 @@ def unread_indexes(
     bookies: dict[str, str | None] = {}
     for path in surveyed.paths:
         for directory in path.directories:
-            if directory.indexes:
+            if directory.has_index:
                 cookies = path.cookies
                 here = names.of(directory.path) if cookies is None else _bookie(cookies[directory.path])
                 bookies[directory.path] = here if name is None else name
@@ -232,7 +238,7 @@ def unread_indexes(
     }
 
 
-def _bookie(cookie: tuple[str | None, int, int] | None) -> str | None:
+def _bookie(cookie: CookieFacts | None) -> str | None:
     return None if cookie is None else cookie[0]
 
 
@@ -284,37 +290,43 @@ def _directory(path: str, found: Sequence[BookieDirectory]) -> SurveyedPath:
         kinds.add(LOGS)
     if any(directory.journals for directory in found):
         kinds.add(JOURNALS)
-    if any(directory.indexes for directory in found):
+    if any(directory.has_index for directory in found):
         kinds.add(INDEXES)
     size = sum(log.size_bytes for directory in found for log in directory.logs)
     size += sum(journal.size_bytes for directory in found for journal in directory.journals)
     return SurveyedPath(path, frozenset(kinds), size, tuple(found))
 
 
-def bookies_table(filesystem: FileSystem, surveyed: Survey, name: str | None = None) -> pa.Table:
-    """Return the table ``bookies``; ``name`` wins over cookies.
+def bookies_table(
+    filesystem: FileSystem, surveyed: Survey, name: str | None = None, *, absolute_dirs: bool = False
+) -> pa.Table:
+    """Return the table ``bookies``; ``name`` wins over cookies. ``absolute_dirs``: an engine has such.
 
     A directory is given as a whole or not at all: one that is named by a file of it alone has no row.
     """
-    rows = {
-        directory.path: _row(filesystem, path, directory, name)
-        for path in surveyed.paths
-        for directory in path.directories
-    }
+    rows: dict[str, dict[str, object]] = {}
+    places: list[IndexPlace] = []
+    for path in surveyed.paths:
+        for directory in path.directories:
+            if directory.path not in rows:
+                cookies = path.cookies
+                facts = (
+                    cookie_facts(filesystem, directory.path) if cookies is None else cookies[directory.path]
+                )
+                rows[directory.path] = row = _row(directory, facts, name)
+                places.append(_index_place(directory, facts, row))
+    for folder, space in index_spaces(places).items():
+        rows[folder] |= {"index_space": space.name, "index_whole": space.is_whole}
+    if absolute_dirs:
+        for folder, row in rows.items():
+            row["dir"] = os.path.abspath(folder)
+            if row["index_space"] == folder:
+                row["index_space"] = row["dir"]
     return pa.Table.from_pylist(list(rows.values()), schema=BOOKIES)
 
 
-def _row(
-    filesystem: FileSystem, path: SurveyedPath, directory: BookieDirectory, name: str | None
-) -> dict[str, object]:
-    if path.cookies is not None:
-        named = path.cookies[directory.path]
-    else:
-        cookie = cookie_of(filesystem, directory.path)
-        named = None
-        if cookie is not None:
-            named = cookie.bookie_host or None, len(cookie.ledger_paths), len(cookie.journal_paths)
-    only_index = bool(directory.indexes) and not directory.holds_logs
+def _row(directory: BookieDirectory, named: CookieFacts | None, name: str | None) -> dict[str, object]:
+    only_index = (bool(directory.indexes) or (named is not None and named[4])) and not directory.holds_logs
     return {
         "bookie": name or _bookie(named),
         "dir": directory.path,
@@ -323,6 +335,17 @@ def _row(
         "ledger_dirs": None if named is None else named[1],
         "journal_dirs": None if named is None else named[2],
     }
+
+
+def _index_place(directory: BookieDirectory, named: CookieFacts | None, row: Mapping[str, Any]) -> IndexPlace:
+    return IndexPlace(
+        directory.path,
+        row["bookie"],
+        kind_in(directory.indexes),
+        holds_ledgers=row["holds_ledgers"],
+        only_journals=row["holds_journals"] and not (row["holds_ledgers"] or directory.indexes),
+        named=None if named is None else named[1] + named[3],
+    )
 
 
 def folded_ranges(ledgers: Sequence[int], ranges_max: int = 256) -> tuple[tuple[int, int], ...]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.pipeline.tables.ledger_source import read_digests
 from bkctl.pipeline.tables.options import TableOptions
-from bkctl.pipeline.tables.places import cookie_of
+from bkctl.pipeline.tables.places import CookieFacts, cookie_facts
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.tables.split_file import write_splits
 from bkctl.pipeline.tables.stored_digests import store_digests
@@ -26,10 +26,8 @@ from bkctl.scan.index import open_index
 from bkctl.vfs import FileSystem, PosixFileSystem
 
 #: A directory as an answer: path, whether it has logs, journals, last marks, the index's names, bytes of logs
-#: and journals, and of its cookie the bookie and the numbers of ledger and journal directories.
-DirectoryAnswer = tuple[
-    str, bool, bool, tuple[str, ...], tuple[str, ...], int, tuple[str | None, int, int] | None
-]
+#: and journals, and what its cookie says.
+DirectoryAnswer = tuple[str, bool, bool, tuple[str, ...], tuple[str, ...], int, CookieFacts | None]
 
 
 def look_into(path: str, _: Advance) -> tuple[str, tuple[DirectoryAnswer, ...]]:
@@ -39,12 +37,9 @@ def look_into(path: str, _: Advance) -> tuple[str, tuple[DirectoryAnswer, ...]]:
 
 
 def _answer(filesystem: FileSystem, found: BookieDirectory) -> DirectoryAnswer:
-    cookie = cookie_of(filesystem, found.path)
     size = sum(log.size_bytes for log in found.logs)
     size += sum(journal.size_bytes for journal in found.journals)
-    named = None
-    if cookie is not None:
-        named = cookie.bookie_host or None, len(cookie.ledger_paths), len(cookie.journal_paths)
+    named = cookie_facts(filesystem, found.path)
     return found.path, bool(found.logs), bool(found.journals), found.last_marks, found.indexes, size, named
 
 

@@ -26,7 +26,7 @@ from bkctl.codec.entrylog import parse_compacted_name, parse_compacting_name, pa
 from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, decode_last_mark
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
-from bkctl.storage_kinds import IDX, KINDS
+from bkctl.storage_kinds import IDX, KINDS, kind_in
 from bkctl.vfs import FileSystem
 
 FOLDER_DEPTH_MAX = 5
@@ -105,6 +105,11 @@ class BookieDirectory:
     def holds_logs(self) -> bool:
         """Whether it is a ledger directory, or has logs all the same."""
         return bool(self.logs or self.last_marks)
+
+    @property
+    def has_index(self) -> bool:
+        """Whether it has an index of any kind; what a collector keeps of entry logs is none."""
+        return kind_in(self.indexes) is not None
 
     @property
     def is_empty(self) -> bool:

@@ -61,6 +61,7 @@ class SparkEngine:
     """
 
     name = "spark"
+    absolute_dirs = True
 
     def __init__(
         self,

@@ -45,6 +45,7 @@ INDEX_AUDIT = Job(
         Input("index_runs", "index_runs", may_lack=True),
         Input("index_ledgers", "index_ledgers", ("bookie", "dir", "ledger"), may_lack=True),
         UNFLUSHED,
+        Input("bookies", "bookies"),
         Input("logs", "logs", ("bookie", "dir", "log_id", "damaged")),
         Input(
             "suspect_entries",
@@ -117,7 +118,11 @@ INDEX_AUDIT = Job(
                 Column("to_replay", "BIGINT", "entries that the next start indexes, from the journal"),
                 Column("garbage", "BIGINT", "entries of ledgers that the bookie deleted"),
                 Column("older_copies", "BIGINT", "further records of the same entries"),
-                Column("dirs_without_index", "BIGINT", "directories whose index was not given; left out"),
+                Column(
+                    "dirs_without_index",
+                    "BIGINT",
+                    "directories whose index was not given, or not as a whole; left out",
+                ),
                 share_not_judged("dirs_without_index of all directories"),
             ),
             order="records",

@@ -1,25 +1,43 @@
--- view indexed_dirs
-SELECT DISTINCT i.dir FROM index_ledgers i UNION SELECT DISTINCT r.dir FROM index_runs r
+-- view given_dirs
+SELECT b.dir, max(coalesce(b.index_space, b.dir)) AS space,
+       min(CASE WHEN coalesce(b.index_whole, b.ledger_dirs = 1, FALSE) THEN 1 ELSE 0 END) AS whole
+FROM bookies b GROUP BY b.dir
+
+-- view seen_dirs
+SELECT DISTINCT l.dir FROM logs l
+UNION SELECT DISTINCT i.dir FROM index_ledgers i
+UNION SELECT DISTINCT r.dir FROM index_runs r
+
+-- step dir_spaces
+SELECT d.dir, coalesce(g.space, d.dir) AS space, coalesce(g.whole, 1) AS whole
+FROM seen_dirs d LEFT JOIN given_dirs g ON g.dir = d.dir
 
 -- view log_side
-SELECT r.dir, r.ledger, r.log_id, sum(r.entries) AS entries,
+SELECT d.space, r.ledger, r.log_id, sum(r.entries) AS entries,
        CAST(sum(r.ids_hash) AS BIGINT) % 17592186044416 AS ids_hash
-FROM runs r GROUP BY r.dir, r.ledger, r.log_id
+FROM runs r JOIN dir_spaces d ON d.dir = r.dir GROUP BY d.space, r.ledger, r.log_id
 
 -- view index_side
-SELECT r.dir, r.ledger, r.log_id, sum(r.entries) AS entries,
+SELECT d.space, r.ledger, r.log_id, sum(r.entries) AS entries,
        CAST(sum(r.ids_hash) AS BIGINT) % 17592186044416 AS ids_hash
-FROM index_runs r GROUP BY r.dir, r.ledger, r.log_id
+FROM index_runs r JOIN dir_spaces d ON d.dir = r.dir GROUP BY d.space, r.ledger, r.log_id
 
 -- view ledger_rows
-SELECT DISTINCT i.dir, i.ledger FROM index_ledgers i
+SELECT DISTINCT d.space, i.ledger FROM index_ledgers i JOIN dir_spaces d ON d.dir = i.dir
+
+-- view whole_spaces
+SELECT d.space FROM dir_spaces d GROUP BY d.space HAVING min(d.whole) = 1
+
+-- step judged_spaces
+SELECT w.space FROM whole_spaces w
+JOIN (SELECT space FROM ledger_rows UNION SELECT space FROM index_side) x ON x.space = w.space
 
 -- step suspects
-SELECT DISTINCT coalesce(l.dir, i.dir) AS dir, coalesce(l.ledger, i.ledger) AS ledger
+SELECT DISTINCT coalesce(l.space, i.space) AS space, coalesce(l.ledger, i.ledger) AS ledger
 FROM log_side l
-FULL OUTER JOIN index_side i ON i.dir = l.dir AND i.ledger = l.ledger AND i.log_id = l.log_id
-LEFT JOIN ledger_rows w ON w.dir = l.dir AND w.ledger = l.ledger
-JOIN indexed_dirs x ON x.dir = coalesce(l.dir, i.dir)
+FULL OUTER JOIN index_side i ON i.space = l.space AND i.ledger = l.ledger AND i.log_id = l.log_id
+LEFT JOIN ledger_rows w ON w.space = l.space AND w.ledger = l.ledger
+JOIN judged_spaces x ON x.space = coalesce(l.space, i.space)
 WHERE l.ledger IS NULL
    OR (i.ledger IS NULL AND w.ledger IS NOT NULL)
    OR (i.ledger IS NOT NULL AND (l.entries <> i.entries OR l.ids_hash <> i.ids_hash))
@@ -27,16 +45,24 @@ WHERE l.ledger IS NULL
 -- expand suspects
 
 -- view copies
-SELECT e.dir, e.ledger, e.entry, e.log_id, e.offset AS place
-FROM suspect_entries e JOIN suspects s ON s.dir = e.dir AND s.ledger = e.ledger
+SELECT d.space, d.dir, e.ledger, e.entry, e.log_id, e.offset AS place
+FROM suspect_entries e
+JOIN dir_spaces d ON d.dir = e.dir
+JOIN suspects s ON s.space = d.space AND s.ledger = e.ledger
 
 -- step newest
-SELECT c.dir, c.ledger, c.entry, max(c.log_id * 4294967296 + c.place) AS location, count(*) AS copies
-FROM copies c GROUP BY c.dir, c.ledger, c.entry
+SELECT c.space, c.ledger, c.entry, max(c.log_id * 4294967296 + c.place) AS location, count(*) AS copies
+FROM copies c GROUP BY c.space, c.ledger, c.entry
 
 -- step rows
-SELECT DISTINCT i.dir, i.ledger, i.entry, i.log_id, i.offset AS place
-FROM suspect_locations i JOIN suspects s ON s.dir = i.dir AND s.ledger = i.ledger
+SELECT DISTINCT d.space, d.dir, i.ledger, i.entry, i.log_id, i.offset AS place
+FROM suspect_locations i
+JOIN dir_spaces d ON d.dir = i.dir
+JOIN suspects s ON s.space = d.space AND s.ledger = i.ledger
+
+-- view log_dirs
+SELECT d.space, l.log_id, min(l.dir) AS dir FROM logs l JOIN dir_spaces d ON d.dir = l.dir
+GROUP BY d.space, l.log_id
 
 -- view pending
 SELECT DISTINCT u.bookie, u.ledger, u.entry FROM unflushed u
@@ -48,19 +74,24 @@ SELECT i.dir, max(coalesce(i.bookie, '')) AS bookie FROM index_ledgers i
 WHERE i.dir NOT IN (SELECT dir FROM logs) GROUP BY i.dir
 
 -- step joined
-SELECT coalesce(n.dir, r.dir) AS dir, coalesce(n.ledger, r.ledger) AS ledger, coalesce(n.entry,
-       r.entry) AS entry,
+SELECT coalesce(n.space, r.space) AS space, r.dir, coalesce(n.ledger, r.ledger) AS ledger,
+       coalesce(n.entry, r.entry) AS entry,
        r.log_id AS index_log_id, r.place AS index_offset,
        quotient(n.location, 4294967296) AS log_id, n.location % 4294967296 AS log_offset, n.copies,
-       CASE WHEN n.dir IS NULL THEN 'dangling'
-            WHEN r.dir IS NULL THEN 'missing'
+       CASE WHEN n.space IS NULL THEN 'dangling'
+            WHEN r.space IS NULL THEN 'missing'
             WHEN n.location = r.log_id * 4294967296 + r.place THEN 'ok'
-            WHEN c.dir IS NOT NULL THEN 'stale'
+            WHEN c.space IS NOT NULL THEN 'stale'
             ELSE 'mismatch' END AS kind
 FROM newest n
-FULL OUTER JOIN rows r ON r.dir = n.dir AND r.ledger = n.ledger AND r.entry = n.entry
-LEFT JOIN copies c ON c.dir = r.dir AND c.ledger = r.ledger AND c.entry = r.entry AND c.log_id = r.log_id
+FULL OUTER JOIN rows r ON r.space = n.space AND r.ledger = n.ledger AND r.entry = n.entry
+LEFT JOIN copies c ON c.space = r.space AND c.ledger = r.ledger AND c.entry = r.entry AND c.log_id = r.log_id
                   AND c.place = r.place
+
+-- view located
+SELECT j.space, coalesce(j.dir, g.dir) AS dir, j.ledger, j.entry, j.index_log_id, j.index_offset, j.log_id,
+       j.log_offset, j.copies, j.kind
+FROM joined j LEFT JOIN log_dirs g ON g.space = j.space AND g.log_id = j.log_id
 
 -- step judged
 SELECT coalesce(d.bookie, '') AS bookie, j.dir, j.ledger, j.entry, j.index_log_id, j.index_offset, j.log_id,
@@ -68,10 +99,10 @@ SELECT coalesce(d.bookie, '') AS bookie, j.dir, j.ledger, j.entry, j.index_log_i
        CASE WHEN j.kind = 'missing' AND p.entry IS NOT NULL THEN 'to_replay'
             WHEN j.kind = 'missing' AND w.ledger IS NULL THEN 'garbage'
             ELSE j.kind END AS kind
-FROM joined j
+FROM located j
 LEFT JOIN dir_bookies d ON d.dir = j.dir
 LEFT JOIN pending p ON p.bookie = d.bookie AND p.ledger = j.ledger AND p.entry = j.entry
-LEFT JOIN ledger_rows w ON w.dir = j.dir AND w.ledger = j.ledger
+LEFT JOIN ledger_rows w ON w.space = j.space AND w.ledger = j.ledger
 
 -- table index_findings
 SELECT * FROM judged j WHERE j.kind IN ('dangling', 'missing', 'mismatch')
@@ -86,12 +117,11 @@ FROM judged j WHERE j.kind <> 'ok'
 GROUP BY j.bookie, j.dir, j.ledger, j.kind
 
 -- view not_indexed
-SELECT count(d.dir) AS dirs_without_index,
+SELECT coalesce(sum(CASE WHEN x.space IS NULL THEN 1 ELSE 0 END), 0) AS dirs_without_index,
        CASE WHEN count(*) = 0 THEN CAST(0 AS DOUBLE)
-            ELSE CAST(count(d.dir) AS DOUBLE) / CAST(count(*) AS DOUBLE) END AS share_not_judged
-FROM (SELECT DISTINCT l.dir AS log_dir FROM logs l) a
-LEFT JOIN (SELECT DISTINCT l.dir FROM logs l WHERE l.dir NOT IN (SELECT dir FROM indexed_dirs)) d
-       ON d.dir = a.log_dir
+            ELSE CAST(sum(CASE WHEN x.space IS NULL THEN 1 ELSE 0 END) AS DOUBLE) / CAST(count(*) AS DOUBLE)
+            END AS share_not_judged
+FROM dir_spaces d LEFT JOIN judged_spaces x ON x.space = d.space
 
 -- view sides
 SELECT (SELECT coalesce(sum(entries), 0) FROM log_side) AS records,

@@ -21,6 +21,8 @@ _RECORD = (
     Column("in_index", "BOOLEAN", "whether the index has it"),
 )
 
+_UNDECIDED = "before the mark, in no log, and not every directory or no index of the bookie was given"
+
 
 def forensics_sentence(counts: Mapping[str, int]) -> str:
     """Say how many acknowledged entries no index leads to."""
@@ -35,7 +37,9 @@ def forensics_sentence(counts: Mapping[str, int]) -> str:
         (
             "; ".join(filter(None, wrong)) or f"none of {number(records, 'record')}{judged} is out of reach",
             f"{entries(replayed)} will be replayed by the next start" if replayed else "",
-            f"{number(undecided, 'record')} could not be judged without an index" if undecided else "",
+            f"{number(undecided, 'record')} could not be judged by the directories that were given"
+            if undecided
+            else "",
         )
     )
 
@@ -57,6 +61,7 @@ JOURNAL_FORENSICS = Job(
         Input("runs", "runs", ("bookie", "ledger", "first", "last"), may_lack=True),
         Input("index_runs", "index_runs", ("bookie", "ledger", "first", "last"), may_lack=True),
         Input("index_ledgers", "index_ledgers", ("bookie", "ledger"), may_lack=True),
+        Input("bookies", "bookies"),
     ),
     sql=sql_text("journal_forensics"),
     sentence=forensics_sentence,
@@ -85,7 +90,7 @@ JOURNAL_FORENSICS = Job(
                 Column("flushed", "BIGINT", "in a log and in the index"),
                 Column("to_replay", "BIGINT", "after the mark and not flushed"),
                 Column("deleted", "BIGINT", "not there because the bookie deleted the ledger"),
-                Column("undecided", "BIGINT", "before the mark, in no log, and no index was given"),
+                Column("undecided", "BIGINT", _UNDECIDED),
                 Column("unindexed", "BIGINT", "before the mark, in a log, not in the index"),
                 Column("lost", "BIGINT", "before the mark, in no log: the journal has the only copy"),
             ),
@@ -101,7 +106,7 @@ JOURNAL_FORENSICS = Job(
                 Column("flushed", "BIGINT", "in a log and in the index"),
                 Column("to_replay", "BIGINT", "after the mark and not flushed"),
                 Column("deleted", "BIGINT", "not there because the bookie deleted the ledger"),
-                Column("undecided", "BIGINT", "before the mark, in no log, and no index was given"),
+                Column("undecided", "BIGINT", _UNDECIDED),
                 Column("unindexed", "BIGINT", "before the mark, in a log, not in the index"),
                 Column("lost", "BIGINT", "before the mark, in no log: the journal has the only copy"),
                 share_not_judged("undecided of records"),

@@ -10,15 +10,21 @@ FROM index_runs r
 -- view known_ledgers
 SELECT DISTINCT coalesce(i.bookie, '') AS bookie, i.ledger FROM index_ledgers i
 
+-- view given_bookies
+SELECT b.bookie, sum(CASE WHEN b.holds_ledgers THEN 1 ELSE 0 END) < max(b.ledger_dirs) AS lacks_dirs,
+       min(CASE WHEN b.index_whole = FALSE THEN 0 ELSE 1 END) = 0 AS lacks_indexes
+FROM bookies b WHERE b.bookie IS NOT NULL GROUP BY b.bookie
+
 -- view indexed_bookies
-SELECT DISTINCT bookie FROM known_ledgers
+SELECT DISTINCT k.bookie FROM known_ledgers k
+WHERE k.bookie NOT IN (SELECT g.bookie FROM given_bookies g WHERE g.lacks_indexes)
 
 -- step records
 SELECT coalesce(j.bookie, '') AS bookie, j.journal_id, j.path, j.offset AS record_offset, j.ledger, j.entry,
        j.after_mark,
        l.ledger IS NOT NULL AS in_logs,
        CASE WHEN b.bookie IS NOT NULL THEN x.ledger IS NOT NULL END AS in_index,
-       b.bookie IS NULL AS no_index, k.ledger IS NULL AS deleted
+       b.bookie IS NULL AS no_index, coalesce(g.lacks_dirs, FALSE) AS lacks_dirs, k.ledger IS NULL AS deleted
 FROM journal_entries j
 LEFT JOIN stretches l ON l.bookie = coalesce(j.bookie, '') || ' logs' AND l.ledger = j.ledger
                      AND j.entry >= l.low AND j.entry <= l.high
@@ -26,12 +32,13 @@ LEFT JOIN stretches x ON x.bookie = coalesce(j.bookie, '') || ' index' AND x.led
                      AND j.entry >= x.low AND j.entry <= x.high
 LEFT JOIN known_ledgers k ON k.bookie = coalesce(j.bookie, '') AND k.ledger = j.ledger
 LEFT JOIN indexed_bookies b ON b.bookie = coalesce(j.bookie, '')
+LEFT JOIN given_bookies g ON g.bookie = j.bookie
 
 -- step judged
 SELECT r.*,
        CASE WHEN r.in_logs AND (r.in_index IS NULL OR r.in_index) THEN 'flushed'
             WHEN r.after_mark THEN 'to_replay'
-            WHEN r.no_index THEN 'undecided'
+            WHEN r.no_index OR (r.lacks_dirs AND NOT r.in_logs) THEN 'undecided'
             WHEN r.deleted THEN 'deleted'
             WHEN r.in_logs THEN 'unindexed'
             ELSE 'lost' END AS status

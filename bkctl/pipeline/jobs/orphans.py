@@ -12,7 +12,7 @@ from bkctl.pipeline.sentences import number, sentence, size
 _COLUMNS = (
     Column("bookie", "STRING", "bookie"),
     Column("ledger", "BIGINT", "ledger"),
-    Column("place", "STRING", "indexed (it has a ledger row), logs_only, no_index (rows were not given)"),
+    Column("place", "STRING", "indexed (it has a ledger row), logs_only, no_index (not all rows were given)"),
     Column("logs", "BIGINT", "logs with entries of it"),
     Column("bytes", "BIGINT", "bytes of its entries"),
     Column("oldest_ms", "BIGINT", "when the oldest of these logs was last written"),
@@ -45,6 +45,7 @@ ORPHANS = Job(
         Input("logs", "logs", ("bookie", "dir", "log_id", "mtime_ms"), may_lack=True),
         Input("log_ledgers", "log_ledgers", may_lack=True),
         Input("index_ledgers", "index_ledgers", ("bookie", "dir", "ledger"), may_lack=True),
+        Input("bookies", "bookies"),
         *LEDGER_FATE_INPUTS,
     ),
     sql=sql_text("orphans"),

@@ -9,7 +9,8 @@ GROUP BY coalesce(l.bookie, ''), l.ledger
 SELECT DISTINCT coalesce(i.bookie, '') AS bookie, i.ledger FROM index_ledgers i
 
 -- view indexed_bookies
-SELECT DISTINCT bookie FROM in_index
+SELECT DISTINCT x.bookie FROM in_index x
+WHERE x.bookie NOT IN (SELECT b.bookie FROM bookies b WHERE b.bookie IS NOT NULL AND b.index_whole = FALSE)
 
 -- step on_disk
 SELECT coalesce(l.bookie, i.bookie) AS bookie, coalesce(l.ledger, i.ledger) AS ledger,

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from bkctl import __version__, _kernels
 from bkctl.errors import BkctlError, UsageError
+from bkctl.pipeline.index_spaces import partial_spaces
 from bkctl.pipeline.jobs.index_audit import INDEX_AUDIT
 from bkctl.pipeline.results import CLEAN, FOUND, UNEXAMINED
 from bkctl.pipeline.sets.index_pass import read_indexes
@@ -205,6 +206,7 @@ class _Collection:
 
     def run(self, phase: Phase) -> Collected:
         """Read everything, then publish."""
+        self._write_bookies()
         marks = self._read_journals()
         files = log_files(self._filesystem, self._surveyed.paths_with("runs"), self._options)
         looked_at = self._looked_at(files)
@@ -234,6 +236,12 @@ class _Collection:
             self._bytes_read,
             time.time() - self._started_s,
         )
+
+    def _write_bookies(self) -> None:
+        with PartWriters(self._place, OF_THE_REST) as writers:
+            writers.add("bookies", pa.Table.from_pylist(self._rows, TABLES["bookies"]).to_batches())
+            self._take(writers.close())
+        self._guards += partial_spaces(self._rows)
 
     def _looked_at(self, files: Sequence[SplitFile]) -> dict[tuple[str, int], SetFile]:
         found = {}
@@ -351,7 +359,7 @@ class _Collection:
             self._indexes = read_indexes(paths, narrowed, self._counting(writers), self._base)
             self._take(writers.close())
         with PartWriters(self._place, OF_THE_REST) as writers:
-            reads = {"runs", "index_runs", "index_ledgers"}
+            reads = {"bookies", "logs", "runs", "index_runs", "index_ledgers"}
             parts = {name: self._loadable(name) for name in sorted(reads)}
             why = read_suspects(
                 INDEX_AUDIT, parts, request_paths(self._surveyed), narrowed, writers.add, self._memory()
@@ -383,9 +391,6 @@ class _Collection:
     # ------------------------------------------------------------------------------------------- publication
 
     def _manifest(self, marks: list[dict[str, Any]], unread: dict[str, str], gone: int) -> Manifest:
-        with PartWriters(self._place, OF_THE_REST) as writers:
-            writers.add("bookies", pa.Table.from_pylist(self._rows, TABLES["bookies"]).to_batches())
-            self._take(writers.close())
         for why in twin_directories(self._rows).values():
             self._guards.append(f"bookie {self._bookie}: {why}; are there two copies of it? Name one of them")
             self._not_read["bookies"] = why

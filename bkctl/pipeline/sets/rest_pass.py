@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -149,9 +150,12 @@ def read_suspects(
                 break
             (engine.step if statement.kind == "step" else engine.view)(statement.name, statement.query)
         rows = engine.rows(
-            "SELECT s.dir, s.ledger, coalesce(sum(l.entries), 0) AS entries FROM suspects s "
-            "LEFT JOIN log_side l ON l.dir = s.dir AND l.ledger = s.ledger GROUP BY s.dir, s.ledger"
+            "SELECT s.space, s.ledger, coalesce(sum(l.entries), 0) AS entries FROM suspects s "
+            "LEFT JOIN log_side l ON l.space = s.space AND l.ledger = s.ledger GROUP BY s.space, s.ledger"
         )
+        dirs = defaultdict(list)
+        for row in engine.rows("SELECT d.space, d.dir FROM dir_spaces d"):
+            dirs[row["space"]].append(row["dir"])
     if not rows:
         return None
     entries = sum(int(row["entries"]) for row in rows)
@@ -161,7 +165,7 @@ def read_suspects(
             "them: run index-audit over the directories themselves"
         )
     ledgers = sorted({int(row["ledger"]) for row in rows})
-    wanted = pa.array([f"{row['ledger']} {row['dir']}" for row in rows])
+    wanted = pa.array([f"{row['ledger']} {name}" for row in rows for name in dirs[row["space"]]])
     narrowed = replace(options, ledgers=folded_ranges(ledgers), digest="off", metadata=None)
 
     def chosen(name: str, source: str, columns: Sequence[str]) -> None:

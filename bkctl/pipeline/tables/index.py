@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bkctl.codec.file_info import parse_index_path
 from bkctl.codec.location import LocationColumns
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.pipeline.tables.arrow_columns import batch_of, joined, rows_batches
@@ -174,7 +175,11 @@ def _run_columns(made: dict[str, Column]) -> dict[str, Column]:
 
 
 class IndexLedgers:
-    """One row for each ledger of an index; master keys only when secrets are asked for."""
+    """One row for each ledger of an index; master keys only when secrets are asked for.
+
+    Of a ledger whose index file cannot be read the row has its id alone: that the bookie has the ledger is
+    known by the file's name, and its entries are not those of a ledger that it deleted.
+    """
 
     name = "index_ledgers"
     schema = INDEX_LEDGERS
@@ -205,6 +210,18 @@ def _ledger_rows(file: SplitFile, options: TableOptions) -> Iterator[tuple[objec
                 )
         elif options.damage == "fail":
             raise index_corruption(item)
+        else:
+            ledger = _hidden_ledger(item)
+            if ledger is not None and options.wants_ledger(ledger):
+                yield file.bookie, file.dir, ledger, None, None, None, None
+
+
+def _hidden_ledger(damage: IndexDamage) -> int | None:
+    """Return the ledger of an index file whose header cannot be read: its name says which."""
+    try:
+        return parse_index_path(damage.path).ledger
+    except CorruptionError:
+        return None
 
 
 def _place(file: SplitFile) -> dict[str, str | int | None]:

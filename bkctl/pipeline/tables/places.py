@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from posixpath import abspath, dirname, join, normpath, relpath
+from posixpath import abspath, basename, dirname, join, normpath, relpath
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.directories.placement import find_placement
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import SplitFile
-from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, LogFile, read_small
+from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, LogFile, home_of, read_small
 from bkctl.scan.files.paths import directories, entry_logs, journals
 from bkctl.vfs import FileSystem
+
+#: Of a cookie the bookie, how many ledger directories, journal directories, and directories for indexes alone
+#: it names, and whether the directory that it is in is named as only the last are.
+CookieFacts = tuple[str | None, int, int, int, bool]
 
 
 def cookie_of(filesystem: FileSystem, directory: str) -> Cookie | None:
@@ -29,6 +33,21 @@ def cookie_of(filesystem: FileSystem, directory: str) -> Cookie | None:
         return decode_cookie(read_small(filesystem, join(directory, COOKIE_NAME)))
     except (NotFoundError, StorageError, CorruptionError):
         return None
+
+
+def cookie_facts(filesystem: FileSystem, directory: str) -> CookieFacts | None:
+    """Return what the cookie of a ``current`` directory says; None without one whose fields can be read."""
+    cookie = cookie_of(filesystem, directory)
+    if cookie is None:
+        return None
+    try:
+        ledger_dirs, index_dirs = cookie.ledger_paths, cookie.index_paths
+    except CorruptionError:
+        return None
+    apart = set(index_dirs).difference(ledger_dirs)
+    names = set(map(basename, apart)).difference(map(basename, (*ledger_dirs, *cookie.journal_paths)))
+    is_apart = basename(home_of(directory)) in names
+    return cookie.bookie_host or None, len(ledger_dirs), len(cookie.journal_paths), len(apart), is_apart
 
 
 class Bookies:
@@ -96,7 +115,7 @@ def index_directories(filesystem: FileSystem, paths: Sequence[str], options: Tab
     left_out = {abspath(path) for path in options.without_indexes}
     found: dict[str, SplitFile] = {}
     for path in paths:
-        here = [directory for directory in directories(filesystem, [path]) if directory.indexes]
+        here = [directory for directory in directories(filesystem, [path]) if directory.has_index]
         beside = _ledger_directories(filesystem, path, here)
         for directory in here:
             ledger_dir = beside.get(normpath(directory.path), directory.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.pipeline_tables import rows_of, run_over, write_tables
@@ -94,6 +95,42 @@ def test_what_a_bookie_deleted_too_is_left_over_and_no_orphan(tmp_path: Path) ->
     assert rows_of(outcome, "leftovers", "bookie", "ledger", "bytes") == [("a", 5, 10)]
     # Nothing is known of b's index, so it cannot be said that it deleted the ledger.
     assert rows_of(outcome, "orphans", "bookie", "place") == [("b", "no_index")]
+
+
+def test_a_bookie_whose_index_was_not_given_as_a_whole_deleted_nothing(tmp_path: Path) -> None:
+    """The ledger row may be in a directory that was not given."""
+    place = {"holds_ledgers": True, "ledger_dirs": 2, "index_space": "a"}
+    tables = write_tables(
+        tmp_path / "t",
+        bookies=[{**A, **place, "index_whole": False}],
+        ledgers=ledgers(1, 9),
+        logs=[log(0)],
+        log_ledgers=[part(0, 5, 10)],
+        index_ledgers=[{**A, "ledger": 1}],
+    )
+    outcome = run_over(tables, "orphans", tmp_path / "o")
+    assert rows_of(outcome, "orphans", "bookie", "ledger", "place") == [("a", 5, "no_index")]
+    assert rows_of(outcome, "leftovers") == []
+
+
+@pytest.mark.parametrize(("dirs", "verdict"), [(1, "found"), (2, "unexamined")])
+def test_of_tables_that_say_nothing_of_spaces_the_only_directory_is_judged(
+    tmp_path: Path, dirs: int, verdict: str
+) -> None:
+    tables = write_tables(
+        tmp_path / "t",
+        bookies=[{**A, "holds_ledgers": True, "ledger_dirs": dirs}],
+        logs=[log(0)],
+        runs=[run_row(0, 1, 1)],
+        index_runs=[run_row(0, 2, 3)],
+        index_ledgers=[{**A, "ledger": 1}],
+        suspect_entries=[entry(0, 100, 0)],
+        suspect_locations=[entry(0, 100, 0), entry(0, 200, 1)],
+    )
+    file = tables / "bookies" / "part-00000.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["index_space", "index_whole"]), file)
+    outcome = run_over(tables, "index-audit", tmp_path / "o")
+    assert (outcome.verdict, outcome.counts["dangling"]) == (verdict, 2 - dirs)
 
 
 def entry(log_id: int, offset: int, number: int, ledger: int = 1) -> dict[str, Any]:
@@ -240,6 +277,28 @@ def test_journal_records_are_told_apart(tmp_path: Path) -> None:
     assert counts == {"flushed": 3, "deleted": 1, "undecided": 1}
     assert outcome.counts["share_not_judged"] == 1 / 8
     assert (outcome.verdict, outcome.found) == ("unexamined", ("unindexed", "lost", "undecided"))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_record_is_not_lost_while_a_directory_was_not_given(tmp_path: Path, whole: bool) -> None:
+    stretch = {**A, "log_id": 0, "ledger": 1}
+    place = {
+        "holds_ledgers": True,
+        "ledger_dirs": 1 if whole else 2,
+        "index_space": "/a",
+        "index_whole": True,
+    }
+    tables = write_tables(
+        tmp_path / "t",
+        bookies=[{**A, **place}],
+        journal_entries=[record(0), record(1), record(2), record(0, ledger=2), record(3, after=True)],
+        runs=[{**stretch, "first": 0, "last": 1}],
+        index_runs=[{**stretch, "first": 0, "last": 0}],
+        index_ledgers=[{**A, "ledger": 1}],
+    )
+    counts = run_over(tables, "journal-forensics", tmp_path / "o").counts
+    names = ("flushed", "unindexed", "lost", "deleted", "undecided", "to_replay")
+    assert tuple(counts[name] for name in names) == ((1, 1, 1, 1, 0, 1) if whole else (1, 1, 0, 0, 2, 1))
 
 
 def test_statistics_count_every_ledger_once(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_every_job_has_one_for_any_counts(job: Job) -> None:
             "journal-forensics",
             {"records": 9, "undecided": 4},
             "None of 9 records that was judged is out of reach; "
-            "4 records could not be judged without an index.",
+            "4 records could not be judged by the directories that were given.",
         ),
         (
             "stats",
