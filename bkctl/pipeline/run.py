@@ -60,6 +60,7 @@ from bkctl.pipeline.table_sets import (
 )
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import Range, TableOptions
+from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.uploaded_run import claimed_url, upload
 from bkctl.reporting import Phase, silent_phase
 from bkctl.vfs import FileSystem
@@ -294,7 +295,9 @@ class _Run:
     def _read_metadata(self, item: Input) -> None:
         first, second = self._request.metadata, self._request.metadata_after
         chosen = second if item.snapshot is Snapshot.AFTER and second is not None else first
-        assert chosen is not None
+        if chosen is None:
+            self._engine.view(item.name, empty_query(item))
+            return
         refuse_undo_file(chosen)
         if not self._filesystem_has_directory(chosen):
             options = TableOptions(metadata=chosen, digest="off", damage="fail")
@@ -483,6 +486,16 @@ class _Run:
 
 def _is_of_index(item: Input) -> bool:
     return KIND_OF.get(item.source) == INDEXES
+
+
+def empty_query(item: Input) -> str:
+    """Return a query with the columns of an input and no row, for a job that can do without it."""
+    schema = table_named(item.source).schema
+    columns = ", ".join(
+        f"CAST(NULL AS {'STRING' if schema.field(name).type == pa.string() else 'BIGINT'}) AS {name}"
+        for name in item.columns
+    )
+    return f"SELECT * FROM (SELECT {columns}) q WHERE 1 = 0"  # noqa: S608 - names of ours
 
 
 def worth_spark(bytes_total: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, share_not_judged
+from bkctl.pipeline.job import Column, Input, Job, Plot, ResultTable, Snapshot, share_not_judged
 from bkctl.pipeline.jobs.held_entries import UNFLUSHED
 from bkctl.pipeline.jobs.sql_files import sql_text
 from bkctl.pipeline.sentences import entries, number, sentence
@@ -18,11 +18,13 @@ from bkctl.pipeline.sentences import entries, number, sentence
 def index_sentence(counts: Mapping[str, int]) -> str:
     """Say how many locations are wrong, and how many entries have none."""
     dangling, mismatched, missing = (counts[name] for name in ("dangling", "mismatched", "missing"))
+    lost = counts["lost_ledgers"]
     rows, replayed, left = counts["locations"], counts["to_replay"], counts["dirs_without_index"]
     wrong = (
         f"{number(dangling, 'location')} without a record of the entry" if dangling else "",
         f"{number(mismatched, 'location')} with another record" if mismatched else "",
         f"{entries(missing)} without a location" if missing else "",
+        f"the index has lost {number(lost, 'ledger')} of the metadata" if lost else "",
     )
     return sentence(
         (
@@ -53,6 +55,7 @@ INDEX_AUDIT = Job(
             ("bookie", "dir", "log_id", "offset", "ledger", "entry"),
             expands="suspects",
         ),
+        Input("fragments_after", "fragments", ("ledger", "bookie"), snapshot=Snapshot.AFTER),
         Input("suspect_locations", "index_locations", may_lack=True, expands="suspects"),
     ),
     sql=sql_text("index_audit"),
@@ -77,14 +80,14 @@ INDEX_AUDIT = Job(
         ),
         ResultTable(
             "ledger_findings",
-            "the same by ledger, with what is no finding (stale, to_replay, garbage)",
+            "the same by ledger, lost ledgers, and what is no finding (stale, to_replay, garbage)",
             (
                 Column("bookie", "STRING", "bookie"),
                 Column("dir", "STRING", "ledger directory"),
                 Column("ledger", "BIGINT", "ledger"),
-                Column("kind", "STRING", "dangling, missing, mismatch, stale, to_replay, garbage"),
+                Column("kind", "STRING", "dangling, missing, mismatch, lost, stale, to_replay, garbage"),
                 Column("entries", "BIGINT", "entries"),
-                Column("first_entry", "BIGINT", "the lowest"),
+                Column("first_entry", "BIGINT", "the lowest; null for a lost ledger"),
                 Column("last_entry", "BIGINT", "the highest"),
             ),
             order="kind, entries DESC, ledger, dir",
@@ -114,6 +117,7 @@ INDEX_AUDIT = Job(
                 Column("dangling", "BIGINT", "locations without any record of the entry"),
                 Column("missing", "BIGINT", "entries of known ledgers without a location"),
                 Column("mismatched", "BIGINT", "locations that are not one of the entry's records"),
+                Column("lost_ledgers", "BIGINT", "ledgers of the metadata that the index does not know"),
                 Column("stale", "BIGINT", "locations of an older record"),
                 Column("to_replay", "BIGINT", "entries that the next start indexes, from the journal"),
                 Column("garbage", "BIGINT", "entries of ledgers that the bookie deleted"),
@@ -128,14 +132,15 @@ INDEX_AUDIT = Job(
             order="records",
         ),
     ),
-    found=("dangling", "missing", "mismatched"),
+    found=("dangling", "missing", "mismatched", "lost_ledgers"),
     unexamined=("dirs_without_index",),
     advice="'bkctl index check DIR' shows them one by one; 'bkctl index rebuild DIR' rebuilds an index, "
     "job index-rebuild many",
     needs_metadata=False,
     trusts_absence=True,
     notes=(
-        "a record of a ledger without a ledger row is garbage: the bookie deleted the ledger",
+        "a record of a ledger without a ledger row is garbage: the bookie deleted it; unless metadata "
+        "that was read twice (a URI, two dumps) place it on the bookie: its index is lost then",
         "of several records of an entry the one with the largest location counts",
     ),
     plots=(

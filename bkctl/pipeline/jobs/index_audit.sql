@@ -73,6 +73,27 @@ UNION ALL
 SELECT i.dir, max(coalesce(i.bookie, '')) AS bookie FROM index_ledgers i
 WHERE i.dir NOT IN (SELECT dir FROM logs) GROUP BY i.dir
 
+-- view bookies_ledgers
+SELECT DISTINCT b.bookie, w.ledger
+FROM (SELECT space, ledger FROM ledger_rows UNION SELECT space, ledger FROM index_side) w
+JOIN dir_spaces d ON d.space = w.space
+JOIN dir_bookies b ON b.dir = d.dir
+
+-- view named_ledgers
+SELECT DISTINCT f.bookie, f.ledger FROM fragments_after f CROSS JOIN parameters p WHERE p.two_snapshots
+
+-- step lost
+SELECT b.bookie, min(r.dir) AS dir, r.ledger, sum(r.entries) AS entries
+FROM runs r
+JOIN dir_spaces d ON d.dir = r.dir
+JOIN judged_spaces x ON x.space = d.space
+JOIN dir_bookies b ON b.dir = r.dir
+JOIN named_ledgers n ON n.bookie = b.bookie AND n.ledger = r.ledger
+LEFT JOIN bookies_ledgers w ON w.bookie = b.bookie AND w.ledger = r.ledger
+LEFT JOIN (SELECT DISTINCT bookie, ledger FROM pending) u ON u.bookie = b.bookie AND u.ledger = r.ledger
+WHERE w.ledger IS NULL AND u.ledger IS NULL
+GROUP BY b.bookie, r.ledger
+
 -- step joined
 SELECT coalesce(n.space, r.space) AS space, r.dir, coalesce(n.ledger, r.ledger) AS ledger,
        coalesce(n.entry, r.entry) AS entry,
@@ -115,6 +136,10 @@ SELECT j.bookie, j.dir, j.ledger, j.kind, count(*) AS entries, min(j.entry) AS f
        max(j.entry) AS last_entry
 FROM judged j WHERE j.kind <> 'ok'
 GROUP BY j.bookie, j.dir, j.ledger, j.kind
+UNION ALL
+SELECT l.bookie, l.dir, l.ledger, 'lost' AS kind, l.entries, CAST(NULL AS BIGINT) AS first_entry,
+       CAST(NULL AS BIGINT) AS last_entry
+FROM lost l
 
 -- view not_indexed
 SELECT coalesce(sum(CASE WHEN x.space IS NULL THEN 1 ELSE 0 END), 0) AS dirs_without_index,
@@ -138,8 +163,11 @@ SELECT coalesce(sum(CASE WHEN j.kind = 'dangling' THEN 1 ELSE 0 END), 0) AS dang
        coalesce(sum(j.copies - 1), 0) AS older_copies
 FROM judged j
 
+-- view lost_count
+SELECT count(*) AS lost_ledgers FROM lost
+
 -- table summary
-SELECT s.records, s.locations, s.ledgers_expanded, c.dangling, c.missing, c.mismatched, c.stale, c.to_replay,
+SELECT s.records, s.locations, s.ledgers_expanded, c.dangling, c.missing, c.mismatched, o.lost_ledgers, c.stale, c.to_replay,
        c.garbage, c.older_copies, n.dirs_without_index,
        n.share_not_judged
-FROM sides s CROSS JOIN counts c CROSS JOIN not_indexed n
+FROM sides s CROSS JOIN counts c CROSS JOIN lost_count o CROSS JOIN not_indexed n

@@ -21,11 +21,11 @@ from tests.support.idx_bookie import (
     locations_of,
     logs_of,
 )
-from tests.support.pipeline_tables import rows_of, same_results
+from tests.support.pipeline_tables import rows_of, same_results, write_tables
 from tests.support.sets import collected, ran
 
 #: How a job is given a bookie: its files, or a set.
-Audit = Callable[[Path], Outcome]
+Audit = Callable[..., Outcome]
 
 LEDGER = 4
 
@@ -42,12 +42,13 @@ def bookie(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["files", "set"])
 def audit(request: pytest.FixtureRequest, tmp_path: Path) -> Audit:
-    def over(bookie: Path) -> Outcome:
+    def over(bookie: Path, **metadata: Path) -> Outcome:
         path: object = bookie
         if request.param == "set":
             collected(bookie, tmp_path / "sets", options=TableOptions(damage="rows"))
             path = tmp_path / "sets"
-        return ran("index-audit", [path], tmp_path / "out", metadata=None)
+        read = {name: str(found) for name, found in metadata.items()} or {"metadata": None}
+        return ran("index-audit", [path], tmp_path / "out", **{"metadata_after": None, **read})
 
     return over
 
@@ -205,3 +206,24 @@ def test_a_ledger_whose_index_file_cannot_be_read_was_not_deleted(bookie: Path, 
     assert rows_of(outcome, "index_findings", "kind", "ledger", "entry") == sorted(
         (("missing", LEDGER, entry) for entry in entries), key=repr
     )
+
+
+@pytest.mark.parametrize(
+    ("holder", "twice", "found"),
+    [("bookie:3181", True, ("lost_ledgers",)), ("bookie:3181", False, ()), ("other:3181", True, ())],
+    ids=["placed here", "metadata of once", "placed elsewhere"],
+)
+def test_a_ledger_without_its_index_file_is_lost_when_metadata_place_it_there(
+    bookie: Path, audit: Audit, tmp_path: Path, holder: str, twice: bool, found: tuple[str, ...]
+) -> None:
+    fragments = [{"ledger": ledger, "bookie": holder} for ledger in (LEDGER, LEDGER, 5, 77)]
+    tables = write_tables(tmp_path / "zk", fragments=fragments)
+    entries = len(locations_of(bookie, LEDGER))
+    index_file(bookie, LEDGER).unlink()
+    outcome = audit(bookie, metadata=tables, **({"metadata_after": tables} if twice else {}))
+    assert (outcome.found, outcome.verdict) == (found, "found" if found else "clean")
+    lost = [
+        row for row in rows_of(outcome, "ledger_findings", "kind", "ledger", "entries") if row[0] == "lost"
+    ]
+    assert lost == ([("lost", LEDGER, entries)] if found else [])
+    assert outcome.counts["lost_ledgers"] == len(lost)

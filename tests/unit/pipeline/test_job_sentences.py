@@ -55,6 +55,11 @@ def test_every_job_has_one_for_any_counts(job: Job) -> None:
         ),
         (
             "index-audit",
+            {"locations": 1000, "lost_ledgers": 1},
+            "The index has lost 1 ledger of the metadata.",
+        ),
+        (
+            "index-audit",
             {"locations": 1000, "to_replay": 1},
             "No entry lacks its location, and all of 1,000 are right; "
             "1 entry will be indexed by the next start.",
