@@ -47,7 +47,7 @@ _U32 = struct.Struct("<I")
 _PROPERTIES = b"rocksdb.properties"
 _RANGE_DELETIONS = b"rocksdb.range_del"
 _ROWS, _DATA_BYTES = b"rocksdb.num.entries", b"rocksdb.data.size"
-#: What has to be 0 in a plain table, or not there.
+#: Properties that are 0 in a plain table, or not there.
 _NOTHING = (
     b"rocksdb.deleted.keys",
     b"rocksdb.merge.operands",

@@ -374,7 +374,7 @@ class _Run:
             self._unknown.append("twin_directories")
 
     def look_for_partial_spaces(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Tell of indexes that are left out because not all that they take was given; sets tell of theirs."""
+        """Report indexes that are left out because not all that they take was given; sets report theirs."""
         if all(item.source != "index_locations" for item in self._request.job.inputs):
             return
         sources = [rows, *(one.bookies for one in self._sets if not one.is_published)]

@@ -91,7 +91,7 @@ class LocationTable:
 class IndexLayout:
     """The tables of a database, and stretches of ledgers with rows that are in none of them.
 
-    What the database has of a ledger depends on the tables around it and on these rows alone. Ledgers are the
+    The rows of a ledger in the database depend on the tables around it and on these rows alone. Ledgers are the
     first 8 bytes of keys without a sign; a table reaches to its last ledger, that included.
     """
 

@@ -35,7 +35,8 @@ DEFAULTS = {
 
 
 #: Asked for to hear from a bookie at all.
-_NO_LEDGER = 1 << 40
+#: No ledger's id with one bit flipped: a damaged id gets a row, in limbo, where nothing proves whose it is.
+_NO_LEDGER = 0x5A5A_5A5A_5A
 _NO_SUCH_LEDGER = "BKNoSuchLedgerExistsException(-7)"
 
 _HEADER_BYTES = 32

@@ -1,8 +1,8 @@
 """How many entries the ``.idx`` files of a bookie lead to, counted while it runs.
 
-What a file has when it is found is guessed by its first page and its length, because no more of it is read
+The slots of a file that is found are guessed by its first page and its length, because no more of it is read
 then: exactly where there is one page, and otherwise as if all slots were used as those of the first page are.
-From then on every slot that is set for the first time counts, and what a file had goes with it.
+From then on every slot that is set for the first time counts; the slots of a file go with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SlotCounts:
             self.total += count
 
     def forget(self, ledger: int) -> None:
-        """Take away what a ledger had: its file is gone, or begins anew."""
+        """Take away what a ledger had: its file is gone, or begins again."""
         self.total -= self._used.pop(ledger, 0)
 
 

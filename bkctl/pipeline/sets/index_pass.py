@@ -1,6 +1,6 @@
 """Reading a bookie's indexes for a set, as far as they changed since the set before.
 
-What ``locations`` have of a ledger depends on the table files around it, which are never changed, and on the
+The rows of a ledger in ``locations`` depend on the table files around it, which are never changed, and on the
 rows of write-ahead logs (``scan.index``). So the stripes of the ledgers around which the same tables live as
 in the set before, and of which no log had a row then or has one now, are taken over. A file is the same when
 its size, time and both ends are what they were: its properties, at the end, have the name of the session
@@ -34,7 +34,7 @@ from bkctl.vfs import FileSystem, PosixFileSystem
 #: A stretch of ledgers, its last included; ledgers are the first 8 bytes of keys without a sign.
 Stretch = tuple[int, int]
 
-#: Stretches of ledgers with rows in write-ahead logs that are told apart.
+#: Stretches of ledgers with rows in write-ahead logs that are kept apart.
 _STRETCHES_MAX = 1024
 
 
