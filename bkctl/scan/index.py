@@ -91,8 +91,8 @@ class LocationTable:
 class IndexLayout:
     """The tables of a database, and stretches of ledgers with rows that are in none of them.
 
-    The rows of a ledger in the database depend on the tables around it and on these rows alone. Ledgers are the
-    first 8 bytes of keys without a sign; a table reaches to its last ledger, that included.
+    The rows of a ledger in the database depend on the tables around it and on these rows alone. Ledgers are
+    the first 8 bytes of keys without a sign; a table reaches to its last ledger, that included.
     """
 
     tables: tuple[LocationTable, ...]
