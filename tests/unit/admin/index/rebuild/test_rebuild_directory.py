@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.index.rebuild import db_rebuild, idx_rebuild, log_scan, run_merging, swap, verification
+from bkctl.admin.index.rebuild import (
+    db_rebuild,
+    idx_rebuild,
+    idx_swap,
+    log_scan,
+    run_merging,
+    swap,
+    verification,
+)
 from bkctl.admin.index.rebuild.state import WorkDirectory
 from bkctl.client.ops.create import NewLedger
 from bkctl.codec.cookie import Cookie, encode_cookie
@@ -536,6 +544,7 @@ def test_a_stop_between_idx_files_leaves_whole_files(
 
     with monkeypatch.context() as patch:
         patch.setattr(idx_rebuild, "sync_directory", step)
+        patch.setattr(idx_swap, "sync_directory", step)
         result = run_cli("index", "rebuild", idx_bookie.root, "--yes", "--jobs", "1")
         assert result.exit_code == 7
         assert "StoppedError" in result.stderr
