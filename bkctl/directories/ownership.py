@@ -5,6 +5,9 @@ included, and the bookie then cannot start. So at the end of every command that 
 (``directories.holders``) the files of root in it are given to the directory's owner, also those that a killed
 command has left.
 
+What it gives away gets the permissions that most of its neighbours have as well: the owner's files, or
+folders, of the same folder, and those of the folder where there is none. What repairs keep has its own.
+
 Root gives away nothing that others know by another name: the owner of the directory may have put a second
 name of one of root's files there. Links are neither followed nor given away, and folders of work
 (``REBUILD_SUFFIX``) stay: what is in them counts only while they belong to who works there.
@@ -14,10 +17,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from bkctl.errors import StorageError
-from bkctl.scan.directory import REBUILD_SUFFIX
+from bkctl.scan.directory import REBUILD_SUFFIX, REPAIRS_NAME
 
 _ROOT = 0
 #: ``bkctl-repairs``, the number of a repair, what it keeps of a database.
@@ -76,11 +80,13 @@ def _owner(path: str) -> Owner:
     return facts.st_uid, facts.st_gid
 
 
-def _give_below(folder: int, owner: Owner, depth: int) -> None:
+def _give_below(folder: int, owner: Owner, depth: int, *, keeps_modes: bool = False) -> None:
     """Go through an open folder. Raises OSError."""
-    for name in os.listdir(folder):
-        if name == _LOST_AND_FOUND or name.endswith(REBUILD_SUFFIX):
-            continue
+    names = [
+        name for name in os.listdir(folder) if name != _LOST_AND_FOUND and not name.endswith(REBUILD_SUFFIX)
+    ]
+    modes = None if keeps_modes else _usual_modes(folder, names)
+    for name in names:
         try:
             facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISDIR(facts.st_mode) and depth:
@@ -96,13 +102,39 @@ def _give_below(folder: int, owner: Owner, depth: int) -> None:
             is_folder = stat.S_ISDIR(facts.st_mode)
             # Looked at again where it is open: the owner may have put another file in its place.
             if _is_roots(facts) and (is_folder or (stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1)):
-                _give(below, owner)
+                _give(below, owner, None if modes is None or name == REPAIRS_NAME else modes[is_folder])
             if is_folder:
-                _give_below(below, owner, depth - 1)
+                _give_below(below, owner, depth - 1, keeps_modes=keeps_modes or name == REPAIRS_NAME)
         finally:
             os.close(below)
 
 
-def _give(descriptor: int, owner: Owner) -> None:
+def _usual_modes(folder: int, names: Iterable[str]) -> dict[bool, int]:
+    """Return the permissions of files in an open folder, and with True of folders. Raises OSError."""
+    counted: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}
+    for name in names:
+        try:
+            facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        is_folder = stat.S_ISDIR(facts.st_mode)
+        if (is_folder or stat.S_ISREG(facts.st_mode)) and not _is_roots(facts) and name != REPAIRS_NAME:
+            counted[is_folder][facts.st_mode & 0o777] += 1
+    own = os.fstat(folder).st_mode
+    return {
+        False: _most(counted[False], own & 0o666) | stat.S_IRUSR | stat.S_IWUSR,
+        True: _most(counted[True], own & 0o777) | stat.S_IRWXU,
+    }
+
+
+def _most(counted: Counter[int], otherwise: int) -> int:
+    """Return the permissions that most have, of equally many the fewest."""
+    return min(counted, key=lambda mode: (-counted[mode], mode)) if counted else otherwise
+
+
+def _give(descriptor: int, owner: Owner, mode: int | None = None) -> None:
     os.fchown(descriptor, *owner)
+    if mode is not None:
+        # Behind the change of owner, which takes bits away.
+        os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~0o777 | mode)
     os.fsync(descriptor)

@@ -102,10 +102,11 @@ class WritableFile(ReadableFile, Protocol):
 class WritableFileSystem(FileSystem, Protocol):
     """A file system that may be written too. A name is durable when its directory was synced."""
 
-    def create(self, path: str) -> WritableFile:
-        """Return a new, empty file in an existing directory.
+    def create(self, path: str, *, mode_of: str | None = None) -> WritableFile:
+        """Return a new, empty file in an existing directory, with the permissions of the file ``mode_of``.
 
-        Raises StorageError, also when the path is taken.
+        Without such a file, or where they cannot be set, they are those of every new file. Raises
+        StorageError, also when the path is taken.
         """
 
     def open_to_write(self, path: str) -> WritableFile:
@@ -116,7 +117,7 @@ class WritableFileSystem(FileSystem, Protocol):
 
         Temporary name, fsync, rename, fsync of the directory: after a crash the file has the old content
         (or is absent, if it was) or the new one, and maybe a file ``<path>.<random>.tmp`` lies beside it.
-        Raises StorageError; the file has either content then.
+        The permissions stay what they were. Raises StorageError; the file has either content then.
         """
 
     def rename(self, old: str, new: str) -> None:
@@ -145,6 +146,13 @@ class WritableFileSystem(FileSystem, Protocol):
 
     def make_directories(self, path: str) -> None:
         """Make a directory and its missing parents, durably; one that exists is fine. Raises StorageError."""
+
+    def copy_directory_mode(self, path: str, mode_of: str) -> None:
+        """Give a directory the permissions of another one; its owner can always use it.
+
+        They are durable when it is synced. Does nothing where there are none, they may not be changed, or
+        there is no such other one. Raises StorageError.
+        """
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory. Not durable before ``sync_directory`` of the one it stands in.

@@ -251,9 +251,9 @@ class FaultyFileSystem:
         self.enter("list", path)
         return self._inner.names(path)
 
-    def create(self, path: str) -> FaultyWritableFile:
+    def create(self, path: str, *, mode_of: str | None = None) -> FaultyWritableFile:
         self.enter("create", path)
-        return FaultyWritableFile(self, self._inner.create(path))
+        return FaultyWritableFile(self, self._inner.create(path, mode_of=mode_of))
 
     def open_to_write(self, path: str) -> FaultyWritableFile:
         self.enter("open", path)
@@ -289,6 +289,10 @@ class FaultyFileSystem:
     def make_directories(self, path: str) -> None:
         self.enter("make_directories", path, doing="making the directory")
         self._inner.make_directories(path)
+
+    def copy_directory_mode(self, path: str, mode_of: str) -> None:
+        self.enter("open", path)
+        self._inner.copy_directory_mode(path, mode_of)
 
     def sync_directory(self, path: str) -> None:
         self.enter("sync_directory", path, doing="fsync of the directory")

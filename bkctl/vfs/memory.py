@@ -215,7 +215,7 @@ class MemoryFileSystem:
             below = itertools.chain(self._names, self._directories - {"/", "."})
             return sorted(posixpath.basename(name) for name in below if _parent(name) == directory)
 
-    def create(self, path: str) -> MemoryWritableFile:
+    def create(self, path: str, *, mode_of: str | None = None) -> MemoryWritableFile:
         name = _plain(path)
         with self.lock:
             self._check_parent(path)
@@ -291,6 +291,9 @@ class MemoryFileSystem:
                     raise _failure(errno.EEXIST, here)
                 here = _parent(here)
             self._add_directories(_plain(path))
+
+    def copy_directory_mode(self, path: str, mode_of: str) -> None:
+        """There are no permissions."""
 
     def sync_directory(self, path: str) -> None:
         directory = _plain(path)

@@ -190,8 +190,12 @@ class PosixFileSystem:
         except OSError as error:
             raise storage_error(error, path) from error
 
-    def create(self, path: str) -> PosixWritableFile:
-        return PosixWritableFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    def create(self, path: str, *, mode_of: str | None = None) -> PosixWritableFile:
+        mode = None if mode_of is None else _mode_of(mode_of)
+        file = PosixWritableFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        if mode is not None:
+            _set_mode(file.descriptor, mode)
+        return file
 
     def open_to_write(self, path: str) -> PosixWritableFile:
         return PosixWritableFile(path, os.O_RDWR)
@@ -259,6 +263,19 @@ class PosixFileSystem:
             # The directory's name is durable before anything in it counts.
             self._sync_directory(os.path.join(directory, ".."))
 
+    def copy_directory_mode(self, path: str, mode_of: str) -> None:
+        mode = _mode_of(mode_of)
+        if mode is None:
+            return
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                _set_mode(descriptor, mode | stat.S_IRWXU)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise storage_error(error, path, "opening the directory to set its permissions") from error
+
     def sync_directory(self, path: str) -> None:
         self._sync_directory(path)
 
@@ -285,6 +302,26 @@ class PosixFileSystem:
             raise storage_error(error, path, "asking for the disk's free space") from error
         # f_bavail, not f_bfree: what is kept back for root is not ours.
         return DiskSpace(device, space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize)
+
+
+def _set_mode(descriptor: int, mode: int) -> None:
+    """Set permissions where that is allowed: no content is given up for them."""
+    with contextlib.suppress(OSError):
+        old = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        new = old & ~0o777 | mode
+        if new != old:
+            os.fchmod(descriptor, new)
+
+
+def _mode_of(path: str) -> int | None:
+    """Return the permissions of a file or directory, None where there is none; a link has none."""
+    try:
+        facts = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    except OSError as error:
+        raise storage_error(error, path) from error
+    return None if stat.S_ISLNK(facts.st_mode) else facts.st_mode & 0o777
 
 
 def _link_target(path: str) -> str | None:

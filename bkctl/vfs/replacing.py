@@ -21,7 +21,7 @@ def replace_by_rename(filesystem: WritableFileSystem, path: str, content: bytes)
     The temporary name is ``path``, a random part and ``.tmp``; it is removed when a step fails.
     """
     temporary = f"{path}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}"
-    file = filesystem.create(temporary)
+    file = filesystem.create(temporary, mode_of=path)
     try:
         try:
             file.write_at(0, content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,10 @@ def bookie(tmp_path: Path) -> Path:
 
 def of_root(bookie: Path) -> list[Path]:
     return [path for path in (bookie, *bookie.rglob("*")) if path.lstat().st_uid != BOOKIE]
+
+
+def modes(bookie: Path) -> dict[Path, int]:
+    return {path: stat.S_IMODE(path.lstat().st_mode) for path in (bookie, *bookie.rglob("*"))}
 
 
 def a_ledger() -> str:
@@ -67,6 +72,38 @@ def test_what_root_repairs_and_undoes_stays_its_owners(
         assert of_root(bookie) == []
     else:
         assert words[0] == "gc" or words[1] == "limbo", "it has no record"
+
+
+@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o644, 0o755), (0o660, 0o2770), (0o600, 0o700)])
+def test_what_root_repairs_has_the_permissions_of_its_neighbours(
+    run_cli: Run, bookie: Path, file_mode: int, folder_mode: int
+) -> None:
+    for path in (bookie, *bookie.rglob("*")):
+        path.chmod(folder_mode if path.is_dir() else file_mode)
+    old = modes(bookie)
+    with (bookie / "ledgers" / "current" / "0.log").open("r+b") as stream:
+        stream.seek(15259)
+        stream.write(b"\x7f\xff\xff\xff")
+    for words in (
+        ("entrylog", "salvage", bookie / "ledgers" / "current" / "0.log"),
+        ("index", "rebuild", bookie),
+        ("lastmark", "set", bookie, "--journal", "0", "--offset", "0"),
+    ):
+        done = run_cli(*words, "--yes")
+        assert done.exit_code in (0, 1), done.stderr
+    made = {path: mode for path, mode in modes(bookie).items() if "bkctl-repairs" not in path.parts}
+    assert made.keys() - old.keys()
+    wrong = {
+        path: oct(mode)
+        for path, mode in made.items()
+        if mode & 0o777 != (folder_mode if path.is_dir() else file_mode) & 0o777
+    }
+    assert wrong == {}
+    for _ in range(3):
+        done = run_cli("repair", "undo", bookie, "--yes")
+        assert done.exit_code == 0, done.stderr
+    assert modes(bookie) == old
+    assert of_root(bookie) == []
 
 
 def test_the_doctor_looks_for_other_users_files_in_databases(run_cli: Run, bookie: Path) -> None:

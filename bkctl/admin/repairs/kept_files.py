@@ -1,7 +1,7 @@
 """Copies of what a repair is going to change, and how they are put back.
 
 A table file of a database never changes, and is kept as a second name of itself; everything else is copied,
-so that no program that writes in place can reach the copy.
+so that no program that writes in place can reach the copy. A copy has the permissions of what it is of.
 """
 
 from __future__ import annotations
@@ -27,6 +27,14 @@ def keep_file(fs: WritableFileSystem, path: str, kept: str) -> None:
         _copy(fs, path, kept, sys.maxsize)
 
 
+def keep_content(fs: WritableFileSystem, content: bytes, path: str, kept: str) -> None:
+    """Keep what stood in a file that is changed already; it is durable then. Raises StorageError."""
+    with closing(fs.create(kept, mode_of=path)) as copy:
+        copy.write_at(0, content)
+        copy.sync()
+    fs.sync_directory(dirname(kept))
+
+
 def keep_start(fs: WritableFileSystem, path: str, kept: str, start_bytes: int) -> None:
     """Copy the first bytes of a file. The copy's name is not durable yet. Raises StorageError."""
     refuse_link(fs, path)
@@ -43,6 +51,7 @@ def keep_database(fs: WritableFileSystem, path: str, kept: str) -> None:
             continue
         if not (name.endswith(_TABLE) and _linked(fs, join(path, name), join(kept, name))):
             keep_file(fs, join(path, name), join(kept, name))
+    fs.copy_directory_mode(kept, path)
     fs.sync_directory(kept)
 
 
@@ -91,6 +100,7 @@ def put_back_database(fs: WritableFileSystem, path: str, kept: str) -> None:
         refuse_link(fs, join(kept, name))
         if not _linked(fs, join(kept, name), join(path, name)):
             keep_file(fs, join(kept, name), join(path, name))
+    fs.copy_directory_mode(path, kept)
     fs.sync_directory(path)
 
 
@@ -136,7 +146,7 @@ def refuse_link(fs: FileSystem, path: str) -> None:
 
 def _copy(fs: WritableFileSystem, path: str, kept: str, bytes_max: int) -> None:
     """Copy a file's content, at most so many bytes of it, into a file that is not there yet."""
-    with closing(fs.open(path)) as source, closing(fs.create(kept)) as copy:
+    with closing(fs.open(path)) as source, closing(fs.create(kept, mode_of=path)) as copy:
         position, written = 0, 0
         while block := source.read_at(position, min(_COPY_BYTES, bytes_max - position)):
             position += len(block)

@@ -56,6 +56,27 @@ def test_what_a_command_that_failed_or_was_killed_has_left_is_given_too(current:
 
 
 @as_root
+def test_most_of_the_owners_files_say_which_permissions_a_new_one_has(current: Path) -> None:
+    for name, mode in (("a", 0o644), ("b", 0o644), ("c", 0o600)):
+        (current / name).write_bytes(b"")
+        (current / name).chmod(mode)
+        os.chown(current / name, BOOKIE, BOOKIE)
+    (current / "locations").chmod(0o2750)
+    kept = current / "bkctl-repairs" / "1"
+    kept.mkdir(parents=True, mode=0o700)
+    with DirectoryLock(str(current)):
+        made = [current / "new", current / "ledgers" / "CURRENT", kept / "0"]
+        made[1].parent.mkdir(mode=0o700)
+        for path in made:
+            path.write_bytes(b"")
+            path.chmod(0o640)
+        made[0].chmod(0o666)
+    assert [path.stat().st_mode & 0o7777 for path in made] == [0o644, 0o640, 0o640]
+    assert made[1].parent.stat().st_mode & 0o7777 == 0o750
+    assert kept.stat().st_mode & 0o7777 == 0o700
+
+
+@as_root
 def test_what_is_not_the_commands_is_not_given_away(current: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"of root")
@@ -100,7 +121,7 @@ def test_a_new_directory_goes_to_the_owner_of_the_others(current: Path, tmp_path
 
 
 def test_a_failure_is_told_unless_another_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(descriptor: int, owner: tuple[int, int], depth: int) -> None:
+    def failing(descriptor: int, owner: tuple[int, int], depth: int, **how: bool) -> None:
         raise PermissionError(1, "no right to do so")
 
     monkeypatch.setattr(ownership, "_ROOT", os.geteuid())

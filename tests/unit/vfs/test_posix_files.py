@@ -243,3 +243,45 @@ def test_free_space_is_what_this_user_may_write(tmp_path: Path, monkeypatch: pyt
     found = SYSTEM.disk_space(str(tmp_path))
     assert (found.total_bytes, found.free_bytes) == (512_000, 102_400)
     assert found.device == tmp_path.stat().st_dev
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_file_has_the_permissions_of_the_one_it_is_of(tmp_path: Path) -> None:
+    system, old = PosixFileSystem(), tmp_path / "old"
+    old.write_bytes(b"")
+    for wanted in (0o644, 0o600, 0o664):
+        old.chmod(wanted)
+        new = tmp_path / f"{wanted:o}"
+        system.create(str(new), mode_of=str(old)).close()
+        assert mode(new) == wanted
+    (tmp_path / "link").symlink_to(old)
+    for number, other in enumerate(("gone", "link")):
+        system.create(str(tmp_path / f"{number}"), mode_of=str(tmp_path / other)).close()
+        assert mode(tmp_path / f"{number}") == 0o640
+
+
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path) -> None:
+    system, path = PosixFileSystem(), tmp_path / "f"
+    system.replace(str(path), b"one")
+    assert mode(path) == 0o640
+    path.chmod(0o604)
+    system.replace(str(path), b"two")
+    assert (mode(path), path.read_bytes()) == (0o604, b"two")
+
+
+def test_a_directory_gets_the_permissions_of_another_one(tmp_path: Path) -> None:
+    system, one, other = PosixFileSystem(), tmp_path / "one", tmp_path / "other"
+    one.mkdir(mode=0o750)
+    other.mkdir()
+    other.chmod(0o575)
+    one.chmod(0o2750)
+    system.copy_directory_mode(str(one), str(other))
+    assert mode(one) == 0o2775, "its owner can always use it"
+    system.copy_directory_mode(str(one), str(tmp_path / "gone"))
+    assert mode(one) == 0o2775
+    (tmp_path / "link").symlink_to(one)
+    with pytest.raises(StorageError):
+        system.copy_directory_mode(str(tmp_path / "link"), str(other))

@@ -322,8 +322,8 @@ def test_a_log_that_is_just_being_made_is_not_removed_as_unused(monkeypatch: pyt
     original = filesystem.create
     refused = []
 
-    def create(path: str) -> MemoryWritableFile:
-        file = original(path)
+    def create(path: str, *, mode_of: str | None = None) -> MemoryWritableFile:
+        file = original(path, mode_of=mode_of)
         if path.endswith(".log"):
             with pytest.raises(RefusedError):
                 logger.remove(logger.log_ids()[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -461,11 +462,11 @@ def test_no_log_id_is_used_twice(transactional: bool) -> None:
     used: list[int] = []
     create = FaultyFileSystem.create
 
-    def noted(self: FaultyFileSystem, path: str):  # type: ignore[no-untyped-def]
+    def noted(self: FaultyFileSystem, path: str, **how: Any):  # type: ignore[no-untyped-def]
         name = path.rpartition("/")[2]
         if ".log" in name:
             used.append(int(name.partition(".")[0], 16))
-        return create(self, path)
+        return create(self, path, **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FaultyFileSystem, "create", noted)
