@@ -31,6 +31,7 @@ TWO_MEANINGS = {
     "--ledgers": "a number of ledgers, and what an index holds of ledgers",
     "--major": "a compaction, and the share below which it takes a log",
     "--minor": "a compaction, and the share below which it takes a log",
+    "--number": "an undo is of one repair, and several are forgotten at once",
     "--out": "a directory or a file, as the command makes one or the other",
     "--rate": "requests a second, and bytes a second",
     "--to": "bookies that get what another had, and where sets are published",

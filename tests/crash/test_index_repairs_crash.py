@@ -12,7 +12,8 @@ import pytest
 from bkctl.admin.index.limbo import plan_limbo, set_limbo_on_record
 from bkctl.admin.index.repair import plan_repair, repair_on_record
 from bkctl.admin.ledgers.known_ledgers import DumpedCluster, KnownLedgers
-from bkctl.admin.repairs.repair_undo import last_repair, settle_unfinished, undo
+from bkctl.admin.repairs.repair_chain import last_repair
+from bkctl.admin.repairs.repair_undo import settle_unfinished, undo
 from bkctl.client.ops.create import NewLedger
 from bkctl.codec.cookie import Cookie
 from bkctl.codec.file_info import KEY_AT

@@ -8,8 +8,9 @@ import pytest
 
 from bkctl.admin.journals.mark_change import plan_mark, set_mark
 from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
-from bkctl.admin.repairs.repair_journal import find_repairs
-from bkctl.admin.repairs.repair_undo import last_repair, undo
+from bkctl.admin.repairs.repair_chain import last_repair
+from bkctl.admin.repairs.repair_records import find_repairs
+from bkctl.admin.repairs.repair_undo import undo
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import BkctlError
 from tests.support.bookie_in_memory import ROOT, BookieInMemory

@@ -347,6 +347,16 @@ def repair_cut_off(bench: Bench) -> None:
     mark_file.write_bytes(encode_last_mark(LastMark(0, 0)))
 
 
+def record_cut(bench: Bench) -> None:
+    folder = bench.bookie.ledgers / "bkctl-repairs" / "20260101T000000Z"
+    folder.mkdir(parents=True)
+    (folder / "repair.json").write_bytes(b"{")
+
+
+def record_forgotten(bench: Bench) -> None:
+    shutil.rmtree(bench.bookie.ledgers / "bkctl-repairs")
+
+
 def set_aside(bench: Bench) -> None:
     files = PosixFileSystem()
     place = find_log(files, [str(bench.bookie.ledgers)], 0)
@@ -444,6 +454,12 @@ DOCTOR: tuple[Case, ...] = (
     Case(Kind.UNFINISHED_REBUILD, lambda bench: (bench.bookie.ledgers / "locations.bkctl-rebuild").mkdir()),
     Case(Kind.UNFINISHED_CONVERSION, conversion_cut_off),
     Case(Kind.UNFINISHED_REPAIR, repair_cut_off),
+    Case(
+        Kind.DAMAGED_REPAIR_RECORD,
+        record_cut,
+        mend=record_forgotten,
+        instead="bkctl repair forget",
+    ),
     Case(Kind.LOG_IN_QUARANTINE, set_aside, mend=released, instead="brings it back"),
     Case(Kind.OLD_INDEX, rebuilt_before, with_notes()),
     Case(Kind.DIRTY, write("DIRTY", b""), with_notes(), mend=start, instead="the next start"),

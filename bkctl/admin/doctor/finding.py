@@ -69,6 +69,7 @@ class Kind(enum.StrEnum):
     UNFINISHED_REBUILD = "unfinished_rebuild"
     UNFINISHED_CONVERSION = "unfinished_conversion"
     UNFINISHED_REPAIR = "unfinished_repair"
+    DAMAGED_REPAIR_RECORD = "damaged_repair_record"
     LOG_IN_QUARANTINE = "log_in_quarantine"
     OLD_INDEX = "old_index"
     DIRTY = "dirty"

@@ -12,7 +12,7 @@ from posixpath import basename
 
 from bkctl.admin.repairs.directory_state import facts_of, is_index_folder
 from bkctl.admin.repairs.kept_facts import LINK, not_as_noted
-from bkctl.admin.repairs.repair_journal import FoundRepair
+from bkctl.admin.repairs.repair_records import FoundRepair
 from bkctl.codec.repair_record import ChangeKind, RepairChange, RepairState
 from bkctl.vfs.base import FileSystem
 

@@ -41,13 +41,22 @@ here.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from posixpath import abspath, dirname, join, normpath, relpath
+from posixpath import abspath, dirname, join, relpath
 
 from bkctl.admin.repairs.directory_state import state_of
 from bkctl.admin.repairs.kept_facts import facts_of_kept
-from bkctl.admin.repairs.kept_files import keep_database, keep_file, keep_start, refuse_link, remove_kept
+from bkctl.admin.repairs.kept_files import (
+    keep_content,
+    keep_database,
+    keep_file,
+    keep_start,
+    refuse_link,
+    remove_kept,
+)
+from bkctl.admin.repairs.repair_records import FoundRepair, find_repairs, remove_repair, write_record
 from bkctl.clock import Clock
 from bkctl.codec.repair_record import (
     ChangeKind,
@@ -55,16 +64,13 @@ from bkctl.codec.repair_record import (
     RepairRecord,
     RepairState,
     State,
-    decode_repair_record,
-    encode_repair_record,
 )
-from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
+from bkctl.errors import BkctlError, RefusedError
 from bkctl.scan.directory import REPAIRS_NAME
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 
-RECORD_NAME = "repair.json"
-_RECORD_BYTES_MAX = 64 << 20
 _SAME_SECOND_MAX = 1000
+_TIME_MS_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,28 +123,6 @@ def replaces_index_folder(path: str, kept: str) -> Intent:
     Where ``kept`` is not there, the folder was not there before, and an undo removes it.
     """
     return Intent(ChangeKind.INDEX_FOLDER, path, kept)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundRepair:
-    """A record and the directory that it lies in, to which its paths are relative."""
-
-    home: str
-    record: RepairRecord
-
-    @property
-    def folder(self) -> str:
-        """The folder of the record."""
-        return join(self.home, REPAIRS_NAME, self.record.number)
-
-    @property
-    def directories(self) -> tuple[str, ...]:
-        """The directories that it was about."""
-        return tuple(self.path(name) for name in self.record.directories)
-
-    def path(self, name: str) -> str:
-        """Return the path of a name in the record."""
-        return normpath(join(self.home, name))
 
 
 class Repair:
@@ -211,18 +195,31 @@ def begin_repair(
     places = tuple(dict.fromkeys(abspath(path) for path in directories))
     home = places[0]
     names = tuple(relpath(path, home) for path in places)
-    number = _new_number(fs, clock, places)
+    time_ms = _new_time_ms(fs, clock, places)
+    number = _new_number(fs, time_ms, places)
     changes = _planned(fs, intents, places, home, number)
-    time_ms = clock.time_ms()
     before = state_of(fs, places, names) if before is None else before
     record = RepairRecord(number, made_by, RepairState.KEEPING, time_ms, detail, names, changes, before)
     found = FoundRepair(home, record)
-    fs.make_directories(found.folder)
-    # From here on what is kept is known to be of no use, should it never be said to be whole.
-    found = write_record(fs, found, record)
-    _keep(fs, found, changes, intents)
-    noted = replace(record, state=RepairState.BEGUN, kept=_facts_of_kept(fs, found, changes))
-    return Repair(fs, write_record(fs, found, noted))
+    with _nothing_left(fs, found):
+        fs.make_directories(found.folder)
+        # From here on what is kept is known to be of no use, should it never be said to be whole.
+        found = write_record(fs, found, record)
+        _keep(fs, found, changes, intents)
+        noted = replace(record, state=RepairState.BEGUN, kept=_facts_of_kept(fs, found, changes))
+        found = write_record(fs, found, noted)
+    return Repair(fs, found)
+
+
+@contextmanager
+def _nothing_left(fs: WritableFileSystem, found: FoundRepair) -> Iterator[None]:
+    """Remove what was kept, as far as that goes, where a repair cannot begin; its own error is raised."""
+    try:
+        yield
+    except BkctlError:
+        with suppress(BkctlError):
+            remove_repair(fs, found.home, found.directories, found.record.number)
+        raise
 
 
 def _keep(
@@ -278,7 +275,9 @@ def note_moves(
     directories are locked. Raises StorageError.
     """
     places = tuple(dict.fromkeys(abspath(path) for path in directories))
-    home, names, number = places[0], tuple(before), _new_number(fs, clock, places)
+    home, names = places[0], tuple(before)
+    time_ms = _new_time_ms(fs, clock, places)
+    number = _new_number(fs, time_ms, places)
     changes = []
     for position, intent in enumerate(intents):
         path, kept = abspath(intent.path), None
@@ -286,16 +285,15 @@ def note_moves(
             kept = relpath(join(dirname(path), REPAIRS_NAME, number, str(position)), home)
         to = None if intent.to is None else relpath(abspath(intent.to), home)
         changes.append(RepairChange(intent.what, relpath(path, home), kept, to))
-    record = RepairRecord(
-        number, made_by, RepairState.KEEPING, clock.time_ms(), "", names, tuple(changes), before
-    )
+    record = RepairRecord(number, made_by, RepairState.KEEPING, time_ms, "", names, tuple(changes), before)
     found = FoundRepair(home, record)
-    fs.make_directories(found.folder)
-    found = write_record(fs, found, record)
-    for intent, change in zip(intents, changes, strict=True):
-        if change.kept is not None:
-            fs.make_directories(dirname(found.path(change.kept)))
-            fs.replace(found.path(change.kept), contents[intent.path])
+    with _nothing_left(fs, found):
+        fs.make_directories(found.folder)
+        found = write_record(fs, found, record)
+        for intent, change in zip(intents, changes, strict=True):
+            if change.kept is not None:
+                fs.make_directories(dirname(found.path(change.kept)))
+                keep_content(fs, contents[intent.path], intent.path, found.path(change.kept))
     repair = Repair(fs, found)
     repair.finish()
     return repair
@@ -337,8 +335,14 @@ def _change(fs: FileSystem, intent: Intent, places: Sequence[str], home: str, ke
     return RepairChange(intent.what, name, kept=relpath(join(folder, kept_name), home))
 
 
-def _new_number(fs: FileSystem, clock: Clock, places: Sequence[str]) -> str:
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.time_ms() / 1000))
+def _new_time_ms(fs: FileSystem, clock: Clock, places: Sequence[str]) -> int:
+    """Return the time of a new record: behind those of all others, also where the clock went back."""
+    newest = max((found.record.time_ms for found in find_repairs(fs, places)), default=-1)
+    return min(max(clock.time_ms(), newest + 1), _TIME_MS_MAX)
+
+
+def _new_number(fs: FileSystem, time_ms: int, places: Sequence[str]) -> str:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time_ms / 1000))
     for position in range(1, _SAME_SECOND_MAX):
         number = stamp if position == 1 else f"{stamp}{position}"
         if all(fs.status(join(place, REPAIRS_NAME, number)) is None for place in places):
@@ -346,49 +350,3 @@ def _new_number(fs: FileSystem, clock: Clock, places: Sequence[str]) -> str:
                 refuse_link(fs, join(place, REPAIRS_NAME))
             return number
     raise RefusedError(f"{join(places[0], REPAIRS_NAME)}: too many repairs of one second")
-
-
-def write_record(fs: WritableFileSystem, found: FoundRepair, record: RepairRecord) -> FoundRepair:
-    """Replace the record of a repair, durably. Raises StorageError."""
-    fs.replace(join(found.folder, RECORD_NAME), encode_repair_record(record))
-    return FoundRepair(found.home, record)
-
-
-def find_repairs(fs: FileSystem, directories: Sequence[str]) -> list[FoundRepair]:
-    """Return the records in some directories, the oldest first.
-
-    A folder without a record is none: a run was killed that had changed nothing. Raises CorruptionError for
-    one that is no record, RefusedError for a link, StorageError.
-    """
-    found: list[FoundRepair] = []
-    for home in dict.fromkeys(abspath(path) for path in directories):
-        folder = join(home, REPAIRS_NAME)
-        refuse_link(fs, folder)
-        if fs.status(folder) is None:
-            continue
-        for number in fs.names(folder):
-            record = _read_record(fs, join(folder, number))
-            if record is not None:
-                found.append(FoundRepair(home, record))
-    return sorted(found, key=lambda repair: (repair.record.time_ms, repair.record.number))
-
-
-def _read_record(fs: FileSystem, folder: str) -> RepairRecord | None:
-    path = join(folder, RECORD_NAME)
-    refuse_link(fs, folder)
-    refuse_link(fs, path)
-    try:
-        file = fs.open(path)
-    except NotFoundError:
-        return None
-    try:
-        if file.size_bytes > _RECORD_BYTES_MAX:
-            raise StorageError(f"{path}: {file.size_bytes} bytes are no record of a repair", path=path)
-        record = decode_repair_record(file.read_at(0, file.size_bytes))
-    except CorruptionError as error:
-        raise error.located(path) from None
-    finally:
-        file.close()
-    if join(dirname(folder), record.number) != folder:
-        raise CorruptionError("record of a repair", expected=folder, found=record.number, path=path)
-    return record

@@ -11,7 +11,7 @@ An undo that is killed goes on when it is called again, and before the work of e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from posixpath import abspath, basename, dirname, join, normpath, relpath
 
@@ -25,7 +25,7 @@ from bkctl.admin.repairs.kept_files import (
     remove_file,
     remove_folder,
 )
-from bkctl.admin.repairs.repair_journal import FoundRepair, find_repairs, write_record
+from bkctl.admin.repairs.repair_records import FoundRepair, find_repairs, forget, write_record
 from bkctl.codec.repair_record import ChangeKind, RepairChange, RepairState, State
 from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import NotFoundError, RefusedError
@@ -83,8 +83,16 @@ def settle_unfinished(fs: WritableFileSystem, directories: Sequence[str]) -> Non
 
 
 def unfinished_repairs(fs: FileSystem, directories: Sequence[str]) -> Iterator[FoundRepair]:
-    """Yield the repairs that :func:`settle_unfinished` takes back, the last one first."""
-    for found in reversed(find_repairs(fs, directories)):
+    """Yield the repairs that :func:`settle_unfinished` takes back, the last one first.
+
+    Raises RefusedError for a record that cannot be read: how far that repair came is not known.
+    """
+    return unfinished(fs, find_repairs(fs, directories))
+
+
+def unfinished(fs: FileSystem, repairs: Sequence[FoundRepair]) -> Iterator[FoundRepair]:
+    """Yield those of some repairs that are to be taken back, the last one first. Raises StorageError."""
+    for found in reversed(repairs):
         state = found.record.state
         if state in _UNFINISHED and (state is not RepairState.BEGUN or why_not(fs, found) is None):
             yield found
@@ -93,14 +101,6 @@ def unfinished_repairs(fs: FileSystem, directories: Sequence[str]) -> Iterator[F
 def _present(fs: FileSystem, repairs: Sequence[FoundRepair]) -> list[str]:
     every = dict.fromkeys(path for found in repairs for path in found.directories)
     return [path for path in every if fs.status(path) is not None]
-
-
-def last_repair(fs: FileSystem, directories: Sequence[str]) -> FoundRepair:
-    """Return the repair that ``repair undo`` is about. Raises NotFoundError without any."""
-    found = find_repairs(fs, directories)
-    if not found:
-        raise NotFoundError(f"no repair is on record in {', '.join(directories)}")
-    return found[-1]
 
 
 def why_not(fs: FileSystem, found: FoundRepair) -> str | None:
@@ -123,62 +123,6 @@ def why_not(fs: FileSystem, found: FoundRepair) -> str | None:
         return f"something has worked on the directories since: {named}{more}"
     wrong = next(not_as_kept(fs, found), None)
     return None if wrong is None else f"what was kept is not as it was: {wrong}"
-
-
-def reasons_against(fs: FileSystem, repairs: Sequence[FoundRepair]) -> list[str | None]:
-    """Return of each repair why it cannot be undone now, None where it can; the oldest stands first.
-
-    Where only later repairs stand in the way, which can be undone themselves, the reason names the next one.
-    Raises StorageError.
-    """
-    reasons: list[str | None] = []
-    reached: list[FoundRepair] = []
-    for found in reversed(repairs):
-        reason = why_not(fs, found)
-        if reason is not None and (later := _next_of_chain(fs, found, reached)) is not None:
-            reason = f"undo {later.record.made_by} of {later.record.number} first"
-            reached.insert(0, found)
-        elif reason is None:
-            reached.insert(0, found)
-        reasons.append(reason)
-    return reasons[::-1]
-
-
-def _next_of_chain(fs: FileSystem, found: FoundRepair, later: Sequence[FoundRepair]) -> FoundRepair | None:
-    """Return the first of the later repairs, oldest first, that began with what this one had left.
-
-    None where something else has worked in one of its directories since, or what it kept is gone.
-    """
-    if found.record.state is not RepairState.DONE or any(not_as_kept(fs, found)):
-        return None
-    behind: list[int] = []
-    for name, left in (found.record.after or {}).items():
-        path = found.path(name)
-        began = [(position, _began_with(each, path)) for position, each in enumerate(later)]
-        position, files = next((one for one in began if one[1] is not None), (None, None))
-        if position is not None:
-            behind.append(position)
-        if files is None:
-            try:
-                files = state_of(fs, [path], [name])[name]
-            except NotFoundError:
-                return None
-        if differences({name: left}, {name: files}):
-            return None
-    return later[min(behind)] if behind else None
-
-
-def _began_with(found: FoundRepair, path: str) -> Mapping[str, str] | None:
-    """Return the files of a directory in front of a repair; None where the repair was not about it."""
-    for name, files in found.record.before.items():
-        if found.path(name) == path:
-            return files
-        if found.path(name) == dirname(path):
-            prefix = f"{basename(path)}/"
-            return {
-                each.removeprefix(prefix): facts for each, facts in files.items() if each.startswith(prefix)
-            }
-    return None
 
 
 def _is_announced(found: FoundRepair, directory: str, name: str) -> bool:
@@ -221,7 +165,7 @@ def plan_undo(fs: FileSystem, found: FoundRepair) -> list[UndoStep]:
     """Return the steps that :func:`undo` takes. Raises RefusedError when it would not be safe."""
     reason = why_not(fs, found)
     if reason is not None:
-        raise RefusedError(f"{found.record.made_by} of {found.record.number} cannot be undone: {reason}")
+        raise RefusedError(cannot_be_undone(found, reason))
     return [_step(found, change) for change in reversed(found.record.changes)]
 
 
@@ -256,19 +200,6 @@ def undo(fs: WritableFileSystem, found: FoundRepair) -> None:
     for directory in places:
         _return_cookie(fs, directory, found)
     forget(fs, found)
-
-
-def forget(fs: WritableFileSystem, found: FoundRepair) -> None:
-    """Remove a record and what it keeps; the repair can never be undone then. Raises StorageError."""
-    # The record last: it says where the rest is.
-    for directory in sorted(found.directories, key=lambda path: path == found.home):
-        if fs.status(directory) is None:
-            continue
-        remove_folder(fs, join(directory, REPAIRS_NAME, found.record.number))
-        folder = join(directory, REPAIRS_NAME)
-        if fs.status(folder) is not None and not fs.names(folder):
-            fs.remove_directory(folder)
-            fs.sync_directory(directory)
 
 
 def _take_back(fs: WritableFileSystem, found: FoundRepair, change: RepairChange) -> None:
@@ -368,3 +299,8 @@ def shown(found: FoundRepair) -> str:
     """Return a repair's name for people."""
     detail = f" ({found.record.detail})" if found.record.detail else ""
     return f"{found.record.made_by}{detail} of {found.record.number} in {relpath(found.home)}"
+
+
+def cannot_be_undone(found: FoundRepair, reason: str) -> str:
+    """Return the refusal of a repair's undo, for people."""
+    return f"{found.record.made_by} of {found.record.number} cannot be undone: {reason}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,9 +13,15 @@ from bkctl.commands.frame.options import OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.vfs import PosixFileSystem
 
+if TYPE_CHECKING:
+    from bkctl.admin.repairs.repair_records import DamagedRecord
+
+#: So many kept files of a damaged record are named.
+_NAMED_MAX = 40
+
 FORGET_SCHEMA: Schema = (
     Key("number", "string", "the repair that is forgotten"),
-    Key("made_by", "string", "the command that had made it"),
+    Key("made_by", "string", "the command that had made it; empty where the record cannot be read"),
     Key("dir", "string", "the directory that had the record"),
 )
 
@@ -36,38 +43,62 @@ def forget_command(
     has rewritten its tables. Nothing else in the directories changes, and logs in quarantine stay. A repair
     whose undo was cut off is not forgotten: run 'bkctl repair undo' first.
 
+    A record that cannot be read, which 'bkctl repair log' calls damaged, is removed only by its --number,
+    with what was kept beside it; the files are named first, so that you can save them.
+
     Examples:
 
       bkctl repair forget /data/bookie --dry-run
 
       bkctl repair forget /data/bookie --number 20261123T051500Z --yes
     """
-    from bkctl.admin.repairs.repair_journal import find_repairs
-    from bkctl.admin.repairs.repair_undo import check_paths, forget
+    from bkctl.admin.repairs.repair_records import folders_of_damaged, forget, read_records, remove_repair
+    from bkctl.admin.repairs.repair_undo import check_paths
     from bkctl.directories.holders import DirectoryLock
-    from bkctl.errors import NotFoundError
+    from bkctl.errors import NotFoundError, RefusedError
     from bkctl.scan.files.paths import directories
 
     filesystem = PosixFileSystem()
     places = [each.path for each in directories(filesystem, paths)]
-    found = [
-        repair
-        for repair in find_repairs(filesystem, places)
-        if number is None or repair.record.number in number
-    ]
-    missing = sorted(set(number or ()) - {repair.record.number for repair in found})
+    records = read_records(filesystem, places)
+    if number is None and records.damaged:
+        raise RefusedError(str(records.damaged[0]))
+    found = [repair for repair in records.found if number is None or repair.record.number in number]
+    damaged = [each for each in records.damaged if number is not None and each.number in number]
+    numbers = {repair.record.number for repair in found} | {each.number for each in damaged}
+    missing = sorted(set(number or ()) - numbers)
     if missing:
         raise NotFoundError(f"no repair {', '.join(missing)} in {', '.join(places)}")
     for repair in found:
         check_paths(filesystem, repair, [*paths, *places])
-    if found and not dry_run:
+    folders = [folders_of_damaged(filesystem, each, records, places) for each in damaged]
+    for each, homes in zip(damaged, folders, strict=True):
+        _name_kept(filesystem, each, homes)
+    count = len(found) + len(damaged)
+    if count and not dry_run:
         every = dict.fromkeys(path for repair in found for path in repair.directories)
+        every |= dict.fromkeys(path for homes in folders for path in homes)
         with DirectoryLock(*(path for path in every if filesystem.status(path) is not None)):
-            ask(f"forget {len(found)} repairs, which cannot be undone then", yes=yes)
+            ask(f"forget {count} repairs, which cannot be undone then", yes=yes)
             for repair in found:
                 forget(filesystem, repair)
-    rows = (
+            for each, homes in zip(damaged, folders, strict=True):
+                remove_repair(filesystem, each.home, homes, each.number)
+    rows = [
         {"number": repair.record.number, "made_by": repair.record.made_by, "dir": repair.home}
         for repair in found
-    )
+    ]
+    rows += [{"number": each.number, "made_by": "", "dir": each.home} for each in damaged]
     write_rows(rows, FORGET_SCHEMA, output)
+
+
+def _name_kept(filesystem: PosixFileSystem, damaged: DamagedRecord, homes: Sequence[str]) -> None:
+    """Say which files go with a record that cannot be read."""
+    from bkctl.admin.repairs.repair_records import kept_in
+
+    kept = [path for home in homes for path in kept_in(filesystem, home, damaged.number)]
+    typer.echo(f"{damaged.folder}: the record cannot be read; with it go {len(kept)} kept files", err=True)
+    for path in kept[:_NAMED_MAX]:
+        typer.echo(f"  {path}", err=True)
+    if len(kept) > _NAMED_MAX:
+        typer.echo(f"  and {len(kept) - _NAMED_MAX} more", err=True)

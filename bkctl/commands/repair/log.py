@@ -10,16 +10,21 @@ from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
-    from bkctl.admin.repairs.repair_journal import FoundRepair
+    from bkctl.admin.repairs.repair_records import DamagedRecord, FoundRepair
 
 LOG_SCHEMA: Schema = (
     Key("number", "string", "the repair's name, which begins with its time, UTC"),
-    Key("made_by", "string", "the command that made it"),
+    Key("made_by", "string", "the command that made it; empty of a damaged one"),
     Key("detail", "string", "what it was about"),
-    Key("state", "string", "done; keeping or begun (it was killed); undoing or undone (its undo was killed)"),
-    Key("time_ms", "int", "when it began, ms since 1970"),
+    Key(
+        "state",
+        "string",
+        "done; keeping or begun (it was killed); undoing or undone (its undo was killed); damaged (its "
+        "record cannot be read)",
+    ),
+    Key("time_ms", "int", "when it began, ms since 1970; behind every earlier one; 0 of a damaged one"),
     Key("dir", "string", "the directory that has the record"),
-    Key("changes", "int", "files and databases that it changed"),
+    Key("changes", "int", "files and databases that it changed; 0 of a damaged one"),
     Key("why_not", "string or null", "why it cannot be undone now, or what to undo first; null where it can"),
 )
 
@@ -29,20 +34,22 @@ def log_command(paths: PathsArgument, output: OutputOption = None) -> None:
     """[offline] [reads] List the recorded repairs of a bookie's directories, the oldest first.
 
     The last one can be undone as long as nothing else has changed its directories; 'why_not' says what has.
-    Of repairs behind each other undo the last one first: one 'bkctl repair undo' for each.
+    Of repairs behind each other undo the last one first: one 'bkctl repair undo' for each. A record that
+    cannot be read stands at the end, in the state 'damaged'; no repair is made behind it.
 
     Examples:
 
       bkctl repair log /data/bookie
     """
-    from bkctl.admin.repairs.repair_journal import find_repairs
-    from bkctl.admin.repairs.repair_undo import reasons_against
+    from bkctl.admin.repairs.repair_chain import reasons_against
+    from bkctl.admin.repairs.repair_records import read_records
     from bkctl.scan.files.paths import directories
 
     filesystem = PosixFileSystem()
-    found = find_repairs(filesystem, [each.path for each in directories(filesystem, paths)])
-    reasons = reasons_against(filesystem, found)
-    rows = (_row(repair, reason) for repair, reason in zip(found, reasons, strict=True))
+    records = read_records(filesystem, [each.path for each in directories(filesystem, paths)])
+    reasons = reasons_against(filesystem, records.found)
+    rows = [_row(repair, reason) for repair, reason in zip(records.found, reasons, strict=True)]
+    rows += map(_damaged_row, records.damaged)
     write_rows(rows, LOG_SCHEMA, output, nothing="no repairs")
 
 
@@ -57,4 +64,17 @@ def _row(repair: FoundRepair, reason: str | None) -> dict[str, Any]:
         "dir": repair.home,
         "changes": len(record.changes),
         "why_not": reason,
+    }
+
+
+def _damaged_row(damaged: DamagedRecord) -> dict[str, Any]:
+    return {
+        "number": damaged.number,
+        "made_by": "",
+        "detail": "",
+        "state": "damaged",
+        "time_ms": 0,
+        "dir": damaged.home,
+        "changes": 0,
+        "why_not": str(damaged),
     }

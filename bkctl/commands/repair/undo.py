@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Annotated
+
+import typer
+
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PathsArgument
@@ -19,7 +24,14 @@ UNDO_SCHEMA: Schema = (
 
 @takes(UNDO_SCHEMA)
 def undo_command(
-    paths: PathsArgument, dry_run: DryRunOption = False, yes: YesOption = False, output: OutputOption = None
+    paths: PathsArgument,
+    number: Annotated[
+        str | None,
+        typer.Option("--number", metavar="NUMBER", help="This repair, if nothing has to be undone first."),
+    ] = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = None,
 ) -> None:
     """[offline] [writes] Undo the last repair: restore the directories byte for byte.
 
@@ -27,6 +39,9 @@ def undo_command(
     bookie uses one of them, and when a bookie or another command has changed anything there since; this is
     seen from the names and lengths of files and the content of small ones. It is refused, too, when a file
     that was kept is not as it was. 'bkctl repair log' shows whether a repair can be undone.
+
+    The last one is the one behind which nothing stands, also where the clock went back between two repairs;
+    --number is for directories of several bookies, or of repairs that have nothing to do with each other.
 
     It also takes back a repair that was killed half-way. While it works the cookies (VERSION) are moved
     away, so that no bookie starts; if it is killed itself, run it again.
@@ -36,19 +51,23 @@ def undo_command(
       bkctl repair undo /data/bookie --dry-run
 
       bkctl repair undo /data/bookie --yes
+
+      bkctl repair undo /data/bookie --number 20261123T051500Z --yes
     """
-    from bkctl.admin.repairs.repair_undo import check_paths, last_repair, plan_undo, shown, undo
+    from bkctl.admin.repairs.repair_chain import last_repair, repair_of
+    from bkctl.admin.repairs.repair_undo import check_paths, plan_undo, shown, undo
     from bkctl.directories.holders import DirectoryLock
     from bkctl.scan.files.paths import directories
 
     filesystem = PosixFileSystem()
     places = [each.path for each in directories(filesystem, paths)]
-    found = last_repair(filesystem, places)
+    find = last_repair if number is None else partial(repair_of, number=number)
+    found = find(filesystem, places)
     check_paths(filesystem, found, [*paths, *places])
     steps = plan_undo(filesystem, found)
     if not dry_run:
         with DirectoryLock(*found.directories, may_settle=True) as lock:
-            found = last_repair(filesystem, places)
+            found = find(filesystem, places)
             steps = plan_undo(filesystem, found)
             ask(f"undo {shown(found)}", yes=yes)
             lock.recheck()

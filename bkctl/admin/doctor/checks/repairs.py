@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.next_step import ended_by, not_ended
-from bkctl.admin.repairs.repair_undo import unfinished_repairs
+from bkctl.admin.repairs.repair_records import read_records
+from bkctl.admin.repairs.repair_undo import unfinished
 from bkctl.codec.repair_record import RepairState
 from bkctl.scan.quarantined_logs import quarantined_logs
 
@@ -40,8 +41,25 @@ def quarantined(exam: Examination, directory: str) -> Iterator[Finding]:
 
 
 def cut_off(exam: Examination, directory: str) -> Iterator[Finding]:
-    """Report repairs, and undos of repairs, that were killed."""
-    for repair in unfinished_repairs(exam.filesystem, [directory]):
+    """Report repairs, and undos of repairs, that were killed, and records that cannot be read."""
+    records = read_records(exam.filesystem, [directory])
+    for damaged in records.damaged:
+        yield Finding(
+            "leftovers",
+            Kind.DAMAGED_REPAIR_RECORD,
+            Severity.WARNING,
+            f"a record of a repair that cannot be read ({damaged.reason}): no repair is made here",
+            "every record of a repair can be read",
+            not_ended(
+                f"save what was kept beside the record, if you need it, and remove it: {damaged.command}",
+                "repair",
+                "log",
+                directory,
+            ),
+            dir=directory,
+            path=damaged.folder,
+        )
+    for repair in unfinished(exam.filesystem, records.found):
         is_undo = repair.record.state is RepairState.UNDOING
         what = "an undo of a repair that was cut off: no bookie starts here"
         what = what if is_undo else "a repair that was cut off"

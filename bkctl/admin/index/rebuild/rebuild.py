@@ -18,8 +18,7 @@ from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult, job
 from bkctl.admin.index.rebuild.state import DROPPING, drop_whole, remove_tree, sync_directory
 from bkctl.admin.index.rebuild.swap import backups, half_dropped
 from bkctl.admin.index.rebuild.way_back import WayBack
-from bkctl.admin.repairs.repair_journal import find_repairs
-from bkctl.admin.repairs.repair_undo import forget
+from bkctl.admin.repairs.repair_records import find_repairs, forget
 from bkctl.clock import SystemClock
 from bkctl.directories.holders import DirectoryLock
 from bkctl.directories.placement import Placement

@@ -17,12 +17,12 @@ from bkctl.admin.repairs.repair_journal import (
     Repair,
     begin_repair,
     changes_database,
-    find_repairs,
     has_made_folder,
     replaces_index_folder,
     state_before,
 )
-from bkctl.admin.repairs.repair_undo import forget, why_not
+from bkctl.admin.repairs.repair_records import find_repairs, forget
+from bkctl.admin.repairs.repair_undo import why_not
 from bkctl.clock import Clock
 from bkctl.codec.repair_record import RepairState, State
 from bkctl.scan.directory import REBUILD_SUFFIX

@@ -20,8 +20,9 @@ from bkctl.admin.conversion.conversion import (
     convert_bookie,
 )
 from bkctl.admin.index.rebuild.options import RebuildOptions
-from bkctl.admin.repairs.repair_journal import find_repairs
-from bkctl.admin.repairs.repair_undo import last_repair, undo, why_not
+from bkctl.admin.repairs.repair_chain import last_repair
+from bkctl.admin.repairs.repair_records import find_repairs
+from bkctl.admin.repairs.repair_undo import undo, why_not
 from bkctl.directories.half_converted import is_half_converted
 from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
 from bkctl.scan.directory import CONVERSION_NAME, OLD_INDEX_PREFIX, inspect_directory
