@@ -19,7 +19,6 @@ from bkctl.admin.index.rows.location_runs import Rows, of_ledgers, rows_of
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.file_info import FENCED, LIMBO, NO_LEDGER, encode_header, index_path
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.codec.location import ID_MAX
 from bkctl.engine.interleaved_storage.index_headers import header_of
 from bkctl.engine.interleaved_storage.interleaved_ledger_storage import ENTRY_ID_MAX
 from bkctl.errors import CorruptionError, RefusedError
@@ -206,7 +205,7 @@ class OldRows:
         return list(of[position].values()) if position < len(of) else []
 
     def _wanted(self, rows: Rows) -> Rows:
-        kept = rows.select((rows.ledgers >= 0) & (rows.entries >= 0) & (rows.entries != ID_MAX))
+        kept = rows.select((rows.ledgers >= 0) & (rows.entries >= 0))
         kept = of_ledgers(kept, self._ledgers)
         self.left_out += len(rows) - len(kept)
         return kept

@@ -192,7 +192,7 @@ class DbRebuild:
             if located.problem is not None:
                 text = f"old locations not compared as a whole: {located.problem}"
                 plan.differences.append(Difference("note", None, text))
-            gone = self._search.by_old_index(found, located.ledgers & plan.rows.keys())
+            gone = self._search.by_old_index(found, (located.ledgers | located.last_only) & plan.rows.keys())
             plan.differences += locations_lost(gone)
             put_into_limbo(plan, dict.fromkeys(gone, "the old index knew entries that no log has"))
         if self._options.dry_run and located.problem is not None:

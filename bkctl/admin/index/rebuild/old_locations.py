@@ -38,17 +38,22 @@ OldRows = Callable[[FileSystem, str, Column, set[tuple[int, int]]], Iterator[Row
 
 @dataclass(slots=True)
 class OldLocations:
-    """``ledgers`` had locations; ``problem`` says why they may not be all."""
+    """``ledgers`` had locations; ``problem`` says why they may not be all.
+
+    ``last_only`` had none but that of the largest entry id, 2^63-1. Java's deletion of a ledger leaves such a
+    row behind, so it proves no ledger; of one that is there it is a location like any other.
+    """
 
     ledgers: set[int] = field(default_factory=set)
+    last_only: set[int] = field(default_factory=set)
     problem: str | None = None
 
 
 def old_ledgers(current_dir: str) -> OldLocations:
     """Find the ledgers with a location in a directory's ``locations`` database, by one read for each.
 
-    Rows that Java's deletion leaves behind, with negative entry ids and the largest one, do not count. Raises
-    StorageError when the disk fails.
+    Rows with negative entry ids, which Java's deletion leaves behind, do not count. Raises StorageError when
+    the disk fails.
     """
     found = OldLocations()
     try:
@@ -61,7 +66,8 @@ def old_ledgers(current_dir: str) -> OldLocations:
         return found
     try:
         found.problem = store.damage
-        found.ledgers = set(_ledgers_of(store))
+        for ledger, entry in _first_rows(store):
+            (found.last_only if entry == ID_MAX else found.ledgers).add(ledger)
     except CorruptionError as error:
         found.problem = str(error)
     finally:
@@ -69,7 +75,8 @@ def old_ledgers(current_dir: str) -> OldLocations:
     return found
 
 
-def _ledgers_of(store: KeyValueReader) -> Iterator[int]:
+def _first_rows(store: KeyValueReader) -> Iterator[tuple[int, int]]:
+    """Yield each ledger with its first entry id that is not negative."""
     start: bytes | None = None
     while batch := next(iter(store.batches(start, None, rows_max=_FIRST_ROWS)), None):
         last = None
@@ -79,8 +86,8 @@ def _ledgers_of(store: KeyValueReader) -> Iterator[int]:
             except CorruptionError:
                 continue  # no ledger's key; the next one may be
             # Keys are unsigned: a ledger's first row has its lowest entry, negative ones come last.
-            if ledger >= 0 and ledger != last and 0 <= entry < ID_MAX:
-                yield ledger
+            if ledger >= 0 and ledger != last and entry >= 0:
+                yield ledger, entry
             last = ledger
         if last is None:
             start = batch[-1][0] + b"\0"
@@ -195,8 +202,8 @@ def _decoded(batch: list[Row], wanted: Column, damaged: set[tuple[int, int]]) ->
 
 
 def _chosen(rows: Rows, wanted: Column) -> Iterator[Rows]:
-    if len(rows) and (int(rows.entries.min()) < 0 or int(rows.entries.max()) == ID_MAX):
-        rows = rows.select((rows.entries >= 0) & (rows.entries != ID_MAX))
+    if len(rows) and int(rows.entries.min()) < 0:
+        rows = rows.select(rows.entries >= 0)
     rows = of_ledgers(rows, wanted)
     if len(rows):
         yield rows
@@ -204,7 +211,7 @@ def _chosen(rows: Rows, wanted: Column) -> Iterator[Rows]:
 
 def _key_of(key: bytes, wanted: Column) -> set[tuple[int, int]]:
     ledger, entry = decode_key(key)
-    return {(ledger, entry)} if ledger in wanted and 0 <= entry < ID_MAX else set()
+    return {(ledger, entry)} if ledger in wanted and entry >= 0 else set()
 
 
 def _unfound(keys: set[tuple[int, int]], runs: Sequence[Run], rows_max: int) -> Rows:

@@ -107,11 +107,12 @@ def test_index_directories_apart_from_the_ledger_directories(
     bookie.check(source)
 
 
-def test_an_entry_without_a_slot_is_refused(make: Make) -> None:
+@pytest.mark.parametrize("entry", [1 << 61, (1 << 63) - 1])
+def test_an_entry_without_a_slot_is_refused(make: Make, entry: int) -> None:
     bookie = make(DB, 1)
     with bookie.started(DB) as running:
-        bookie.add(running, (70,), range(1 << 61, (1 << 61) + 1))
-    refused(bookie, IDX, f"ledger 70 entry {1 << 61}: an index file has no slot")
+        bookie.add(running, (70,), range(entry, entry + 1))
+    refused(bookie, IDX, f"ledger 70 entry {entry}: an index file has no slot")
 
 
 def test_logs_of_equal_ids_get_new_ones_and_keep_their_order(make: Make) -> None:
