@@ -1,6 +1,6 @@
 """The chain of repairs: each began with what another one had left, and the last one is undone first.
 
-The files that the directories held decide, and not the time: the clock may have gone back between two repairs.
+The files that the directories held decide, and not the time: the clock may have gone back in between.
 """
 
 from __future__ import annotations
