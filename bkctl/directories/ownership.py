@@ -5,8 +5,9 @@ included, and the bookie then cannot start. So at the end of every command that 
 (``directories.holders``) the files of root in it are given to the directory's owner, also those that a killed
 command has left.
 
-A file that it gives away gets the permissions that most of its neighbours have as well: the owner's files, or
-folders, of the same folder, and those of the folder where there is none. Files that repairs keep have their own.
+A file that it gives away gets the permissions that most of its neighbours have as well: the owner's files,
+or folders, of the same folder, and those of the folder where there is none. Files that repairs keep have
+their own.
 
 Root gives away nothing that others know by another name: the owner of the directory may have put a second
 name of one of root's files there. Links are neither followed nor given away, and folders of work
