@@ -27,6 +27,10 @@ Padding (v5+): ``i32 -256, i32 P, P bytes``, once per flush when the position is
 ``journalAlignmentSize``; with fewer than 8 bytes left it runs into the next block. Files are preallocated
 with zeros: a length word of 0 is the end for Java, whatever follows.
 
+Nothing in a file says where its records end: one that was cut between two of them looks whole. So in our
+journals of version 5 and 6 the header, of which Java reads 8 bytes only, says where the records of the
+journal before it end: ``8 bytes "bkctlend", i64 journal id, i64 offset, u32 CRC-32 of these 24``.
+
 Source: ``org.apache.bookkeeper.bookie.Journal``, ``JournalChannel``, ``BookieImpl`` (the entry ids).
 """
 
@@ -34,8 +38,10 @@ from __future__ import annotations
 
 import enum
 import struct
+import zlib
 from dataclasses import dataclass, field
 
+from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError
 
 MAGIC = b"BKLG"
@@ -53,6 +59,9 @@ _HEADER = struct.Struct(">4si")
 _I32 = struct.Struct(">i")
 _PADDING = struct.Struct(">ii")
 _KEY = struct.Struct(">qq")
+_END_MAGIC = b"bkctlend"
+_END = struct.Struct(">8sqq")
+_CRC = struct.Struct(">I")
 
 
 class RecordKind(enum.Enum):
@@ -132,13 +141,35 @@ def decode_header(data: bytes) -> JournalHeader:
     return header
 
 
-def encode_header(version: int) -> bytes:
-    """Return the header of a new journal; empty for version 1."""
+def encode_header(version: int, previous_end: LastMark | None = None) -> bytes:
+    """Return the header of a new journal; empty for version 1.
+
+    ``previous_end`` is where the records of the journal before it end; headers without room leave it out.
+    """
     if not VERSION_MIN <= version <= VERSION_MAX:
         raise ValueError(f"journal version {version}")
     if version == 1:
         return b""
-    return _HEADER.pack(MAGIC, version).ljust(JournalHeader(version).first_record, b"\0")
+    header = _HEADER.pack(MAGIC, version)
+    if previous_end is not None and version >= PADDED_FROM:
+        stated = _END.pack(_END_MAGIC, previous_end.journal_id, previous_end.offset)
+        header += stated + _CRC.pack(zlib.crc32(stated))
+    return header.ljust(JournalHeader(version).first_record, b"\0")
+
+
+def decode_previous_end(data: bytes) -> LastMark | None:
+    """Return where the journal before this one ends, as a header says; None where it does not say so.
+
+    A statement with a wrong checksum is none.
+    """
+    if not data.startswith(MAGIC) or len(data) < HEADER_BYTES or _HEADER.unpack_from(data)[1] < PADDED_FROM:
+        return None
+    at = SHORT_HEADER_BYTES
+    stated = data[at : at + _END.size]
+    magic, journal_id, offset = _END.unpack(stated)
+    if magic != _END_MAGIC or _CRC.unpack_from(data, at + _END.size)[0] != zlib.crc32(stated):
+        return None
+    return LastMark(journal_id, offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class Bookie:
             refuse_lost_indexes(self._filesystem, lost)
         for storage in self.storages:
             storage.start()
-        report = Replay(
+        replay = Replay(
             self._filesystem,
             [current(path) for path in self.settings.journal_directories],
             self.storages,
@@ -165,9 +165,13 @@ class Bookie:
             accept_loss=accept_loss,
             lost_indexes=lost,
             cluster=self._cluster,
-        ).run()
+        )
+        report = replay.run()
         for journal in self.journals:
-            journal.start(after_id=self.marks.written(journal.index).journal_id)
+            journal.start(
+                after_id=self.marks.written(journal.index).journal_id,
+                records_end=replay.records_ends[journal.index],
+            )
         if report.accepted:
             # A loss is accepted once: the marks go behind it, also where no journal was left to hold one.
             self.checkpointer.checkpoint()

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.explicit_lac import decode_explicit_lac
@@ -32,11 +33,24 @@ from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.journal import JournalScan, unsynced_from
+from bkctl.scan.journal_ends import JournalEnds
 from bkctl.scan.lost_sectors import looks_torn, record_lacks_a_sector
 from bkctl.vfs import FileSystem
 
 _log = logging.getLogger(__name__)
+
+
+class ReplayedEnd(NamedTuple):
+    """The end of the last journal of a replay.
+
+    ``mark`` is where the next replay is to begin. That is behind a hole or a torn record, which was examined
+    and would be damage once a newer journal exists. ``records_end`` is where the last record ends that was
+    read, None where there was none: a mark may stand behind the records.
+    """
+
+    path: str
+    mark: LastMark
+    records_end: LastMark | None
 
 
 class JournalReplay:
@@ -71,8 +85,8 @@ class JournalReplay:
         self._files: list[ReplayedFile] = []
         self._lives: LedgerLives | None = None
 
-    def run(self, mark: LastMark) -> LastMark | None:
-        """Replay what is behind ``mark``; where the last file's records end, None without files."""
+    def run(self, mark: LastMark) -> ReplayedEnd | None:
+        """Replay what is behind ``mark``; the end of the last file, None without files."""
         found = map(parse_journal_name, self.filesystem.names(self._directory))
         every = sorted(journal for journal in found if journal is not None)
         ids = [journal for journal in every if journal >= mark.journal_id]
@@ -83,21 +97,24 @@ class JournalReplay:
                 # Such a mark is none, or the newest journals are gone: what is there is replayed whole.
                 mark, ids = ZERO_MARK, every
         # With no mark at all nothing was ever flushed: the newest journal has its tail all the same.
+        paths = {journal: f"{self._directory}/{journal_name(journal)}" for journal in ids}
+        ends = JournalEnds(self.filesystem, paths.items(), mark)
         self._files = [
             ReplayedFile(
                 journal,
-                f"{self._directory}/{journal_name(journal)}",
+                path,
                 mark.offset if journal == mark.journal_id else 0,
-                unsynced_from(journal, ids[-1], mark),
+                ends.unsynced_from(journal),
+                ends.known_end(journal),
             )
-            for journal in ids
+            for journal, path in paths.items()
         ]
-        end: LastMark | None = None
+        end: ReplayedEnd | None = None
         gaps = dict(missing_journals(ids))
         for file in self._files:
             if file.journal in gaps:
                 self._missing(gaps[file.journal])
-            end = LastMark(file.journal, max(file.start, _FileReplay(self, file).run()))
+            end = _FileReplay(self, file).run()
             self.report.journals += 1
         if self.lossy:
             # Also those that became known behind the loss.
@@ -188,34 +205,33 @@ class _FileReplay:
         self._file = file
         self._torn = TornEntries(replay.ledgers, replay.report, file.path)
 
-    def run(self) -> int:
-        """Replay the file; the offset where its records end."""
+    def run(self) -> ReplayedEnd:
+        """Replay the file."""
         file = self._file
-        end = file.start
-        with JournalScan(
-            self._replay.filesystem, file.path, unsynced_from=file.hole_from, start=file.start
-        ) as scan:
+        mark, end = file.start, 0
+        with file.scan(self._replay.filesystem) as scan:
             for damage in scan.head.damage:
                 self._replay.damaged(damage)
             for item in without_cut_keys(scan):
                 if isinstance(item, EntryBatch):
                     self._entries(item)
                     last = len(item) - 1
-                    end = max(end, item.offset(last) + 4 + item.sizes[last])
+                    end = item.offset(last) + 4 + item.sizes[last]
                 elif isinstance(item, MarkedRecord):
                     self._special(item)
-                    end = max(end, item.end)
+                    end = item.end
                 elif isinstance(item, Damage):
                     self._replay.damaged(item)
                     if item.unsynced:
                         self._torn.hole(item.offset)
-                    # All that follows the hole was examined. A mark in front of the hole would make the next
-                    # start take the hole for damage, once a newer journal exists.
-                    end = scan.file.size_bytes
+                    # Where the damage ends is where records go on, or not known.
+                    mark, end = max(item.end, scan.file.size_bytes), 0
                 elif item.kind == "torn":
                     _log.info("%s: a torn record at offset %d ends it", file.path, item.offset)
+                    mark = scan.file.size_bytes
         self._torn.judge()
-        return end
+        records_end = LastMark(file.journal, end) if end else None
+        return ReplayedEnd(file.path, LastMark(file.journal, max(end, mark)), records_end)
 
     def _entries(self, batch: EntryBatch) -> None:
         short = [index for index, size in enumerate(batch.sizes) if size < ENTRY_BYTES_MIN]

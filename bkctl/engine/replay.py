@@ -29,12 +29,13 @@ from bkctl.clock import Clock
 from bkctl.codec.last_mark import LastMark
 from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.gc.ports import LedgerDirectory
-from bkctl.engine.journal_replay import JournalReplay
+from bkctl.engine.journal_replay import JournalReplay, ReplayedEnd
 from bkctl.engine.keyless_ledgers import KeylessLedgers
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.lost_index import LostIndex, put_in_limbo
 from bkctl.engine.replay_report import DAMAGES_MAX, ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
+from bkctl.errors import StorageError
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -69,6 +70,8 @@ class Replay:
         self._clock = clock
         self._accept_loss = accept_loss
         self._lost_indexes = lost_indexes
+        #: Where the records of each journal directory end, None where none was read.
+        self.records_ends: list[LastMark | None] = []
         self._report = ReplayReport()
         self._ledgers = ReplayedLedgers(storages, lock, self._report, KeylessLedgers(cluster))
 
@@ -92,9 +95,28 @@ class Replay:
             storage.note_synced()
         for number, end in enumerate(ends):
             if end is not None:
-                self._marks.write(number, end)
+                self._settle(end)
+                self._marks.write(number, end.mark)
+        self.records_ends = [None if end is None else end.records_end for end in ends]
         self._report.seconds = self._clock.monotonic() - started_s
         return self._report
+
+    def _settle(self, end: ReplayedEnd) -> None:
+        """Make the last journal durable as it was read: no power cut leaves the mark behind its end then.
+
+        The bookie that was killed may not have synced the end of it. Raises SyncError.
+        """
+        try:
+            file = self._filesystem.open_to_write(end.path)
+        except StorageError as error:
+            # Nothing is lost: behind a power cut the mark may be refused, although all is in the logs.
+            _log.warning("a journal that was replayed cannot be synced: %s", error)
+            return
+        try:
+            # The bytes that the mark names are on disk.
+            file.sync()
+        finally:
+            file.close()
 
     def _note_keyless(self) -> None:
         keyless = self._ledgers.keyless
@@ -109,8 +131,8 @@ class Replay:
             self._ledgers.without_rows.add(self._storages[lost.number])
         put_in_limbo(self._filesystem, lost, self._journal_directories, self._ledgers)
 
-    def _replay(self, number: int, directory: str) -> LastMark | None:
-        """Replay one journal directory; where its last file ends, None without files."""
+    def _replay(self, number: int, directory: str) -> ReplayedEnd | None:
+        """Replay one journal directory; the end of its last file, None without files."""
         return JournalReplay(
             self._filesystem,
             number,

@@ -27,17 +27,28 @@ from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
+from bkctl.scan.known_end import KnownEnd
 from bkctl.scan.lost_sectors import record_lacks_a_sector
 from bkctl.vfs import FileSystem
 
 
 class ReplayedFile(NamedTuple):
-    """One journal file of a replay: from ``start`` on; from ``hole_from`` on it was perhaps never synced."""
+    """One journal file of a replay: from ``start`` on; from ``hole_from`` on it was perhaps never synced.
+
+    ``end`` is what is known of where its records end.
+    """
 
     journal: int
     path: str
     start: int
     hole_from: int | None
+    end: KnownEnd
+
+    def scan(self, filesystem: FileSystem) -> JournalScan:
+        """Open it. Raises StorageError."""
+        return JournalScan(
+            filesystem, self.path, unsynced_from=self.hole_from, end=self.end, start=self.start
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +77,7 @@ class LedgerLives:
         return self._lives.get(ledger)
 
     def _read(self, filesystem: FileSystem, file: ReplayedFile) -> None:
-        with JournalScan(filesystem, file.path, unsynced_from=file.hole_from, start=file.start) as scan:
+        with file.scan(filesystem) as scan:
             for damage in scan.head.damage:
                 self._note_damage(damage)
             for item in without_cut_keys(scan):

@@ -18,6 +18,7 @@ from bkctl.errors import CorruptionError
 from bkctl.scan.checked import CheckedBatch, CheckedItem
 from bkctl.scan.damage import Damage, Tail, Verdict
 from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.known_end import KnownEnd
 from bkctl.scan.lost_sectors import range_lacks_a_sector
 from bkctl.scan.proof import Evidence
 from bkctl.scan.records import Item, RecordScan
@@ -189,8 +190,10 @@ class JournalScan:
 
     Iterating yields entry batches, ``MarkedRecord``s (special records and padding), damage and a ``Tail``.
     ``unsynced_from`` is the offset from which a hole that lacks a sector is what a power cut leaves (the
-    newest journal behind the last mark), None where every hole is damage. ``start`` is where to begin when
-    not at the first record, as a replay from the last mark does. Closes the file at the end of a ``with``.
+    newest journal behind the last mark), None where every hole is damage. ``end`` is what is known of where
+    the records end: what is missing there is damage in front of the ``Tail``. ``start`` is where to begin
+    when not at the first record, as a replay from the last mark does. Closes the file at the end of a
+    ``with``.
     """
 
     def __init__(
@@ -200,6 +203,7 @@ class JournalScan:
         evidence: Evidence | None = None,
         *,
         unsynced_from: int | None = None,
+        end: KnownEnd | None = None,
         start: int = 0,
         size_max: int = BODY_BYTES_MAX,
     ) -> None:
@@ -207,6 +211,7 @@ class JournalScan:
         self.head = read_head(self.file)
         self.evidence = evidence or Evidence()
         self.unsynced_from = unsynced_from
+        self.end = end or KnownEnd()
         self._dialect = JournalDialect(self.head.version)
         self.records = RecordScan(
             self.file,
@@ -218,10 +223,33 @@ class JournalScan:
 
     def __iter__(self) -> Iterator[Item]:
         if self.head.short:
-            yield Tail(0, "torn", f"{self.file.size_bytes} bytes of a header")
+            yield from self._ended(Tail(0, "torn", f"{self.file.size_bytes} bytes of a header"))
             return
+        held: Damage | None = None
         for item in self.records:
-            yield self._judge(item) if isinstance(item, Damage) else item
+            if isinstance(item, Tail):
+                yield from self._ended(item, held)
+                return
+            if held is not None:
+                yield held
+            held = self._judge(item) if isinstance(item, Damage) else None
+            if held is None:
+                yield item
+
+    def _ended(self, tail: Tail, before: Damage | None = None) -> Iterator[Item]:
+        """Yield the tail, behind the damage that took the records which must have been there.
+
+        Damage right in front of the tail, ``before``, goes as far.
+        """
+        first = codec.JournalHeader(self.head.version).first_record
+        lost = self.end.lost(self.file.path, self.file.size_bytes, first, tail)
+        if before is not None and before.end == tail.offset and not (before.readable or before.unsynced):
+            if lost is not None:
+                before = replace(before, size_bytes=lost.end - before.offset)
+            yield before
+        else:
+            yield from (item for item in (before, lost) if item is not None)
+        yield tail if lost is None else Tail(lost.end, "end")
 
     def _judge(self, damage: Damage) -> Damage:
         if damage.reason == "unreadable":
@@ -280,6 +308,7 @@ def _excused(item: CheckedBatch, scan: JournalScan, tail: Tail | None) -> Checke
         and last in check.failing
         and not any(batch.body(last)[-4:])
         and batch.offset(last) + 4 + batch.sizes[last] == tail.offset
+        and scan.end.excuses_torn(tail.offset)
     ):
         excused[last] = Verdict.TORN_TAIL
     return CheckedBatch(batch, replace(check, excused=excused)) if excused else item

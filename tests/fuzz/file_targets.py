@@ -182,6 +182,7 @@ def entry_log(data: bytes) -> None:
 def journal(data: bytes) -> None:
     """Whatever stands in a journal, its scan covers every byte of it once."""
     choice, data = (data[0] if data else 0), data[1:]
+    journals.decode_previous_end(data)
     files, book = MemoryFileSystem({_JOURNAL: data}), _book(choice)
     unsynced = len(data) // 2 if choice >= 128 else None
     with JournalScan(files, _JOURNAL) as first:

@@ -126,7 +126,8 @@ def saved_journal(folder: Path, built: Built, mark: LastMark | None, *, newer: b
     path = current / journal.journal_name(JOURNAL_ID)
     path.write_bytes(built.data)
     if newer:
-        (current / journal.journal_name(JOURNAL_ID + 1)).write_bytes(journal.encode_header(6))
+        younger = built_journal(entries(1, 1), padded=True)
+        (current / journal.journal_name(JOURNAL_ID + 1)).write_bytes(younger.data)
     if mark is not None:
         (folder / "ledgers/current").mkdir(parents=True)
         (folder / "ledgers/current/lastMark").write_bytes(encode_last_mark(mark))

@@ -101,15 +101,18 @@ class CheckedBookie:
             folder.mkdir(parents=True)
             if self.with_cookie:
                 (folder / "VERSION").write_bytes(cookie)
+        journal = self.journal.build().data
+        # A mark behind the end of its journal would be damage.
+        mark = LastMark(self.mark.journal_id, min(self.mark.offset, len(journal)))
         for place in range(self.count):
-            (self.current(place) / "lastMark").write_bytes(encode_last_mark(self.mark))
+            (self.current(place) / "lastMark").write_bytes(encode_last_mark(mark))
             if self.storage == "db":
                 self._write_databases(place)
         if self.storage == "idx":
             self._write_idx()
         for (place, log_id), log in self.logs.items():
             (self.current(place) / log_name(log_id)).write_bytes(log.build().data)
-        (self.root / "j" / "current" / journal_name(JOURNAL_ID)).write_bytes(self.journal.build().data)
+        (self.root / "j" / "current" / journal_name(JOURNAL_ID)).write_bytes(journal)
         return self
 
     def _write_databases(self, place: int) -> None:

@@ -16,7 +16,7 @@ from bkctl.admin.index.stopped_index import rocks_databases
 from bkctl.codec import ledger_data, location
 from bkctl.codec.digest import master_key
 from bkctl.codec.entrylog import log_name
-from bkctl.codec.journal import master_key_record
+from bkctl.codec.journal import encode_header, journal_name, master_key_record
 from bkctl.codec.last_mark import LastMark
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import ID_MAX, Location
@@ -206,6 +206,13 @@ def in_the_journal(bookie: CheckedBookie) -> None:
     bookie.journaled(5, range(5, 12))
 
 
+def cut_journal(_: CheckedBookie, bench: Bench) -> None:
+    """The next journal says that the one before it went on."""
+    (path,) = bench.root.glob("j/current/*.txn")
+    end = LastMark(JOURNAL_ID, path.stat().st_size + 1024)
+    path.with_name(journal_name(JOURNAL_ID + 1)).write_bytes(encode_header(6, end))
+
+
 def in_limbo(bookie: CheckedBookie) -> None:
     bookie.ledger(5, limbo=True)
 
@@ -301,6 +308,8 @@ INDEX_CHECK: tuple[Case, ...] = (
     Case(Kind.DAMAGED_LOG.value, and_then(unchanged, broken_record), folder, lasting=True),
     Case(Kind.ONLY_IN_JOURNAL.value, made(kept_in_a_journal), folder, served=ALL),
     Case(Kind.ONLY_IN_JOURNAL.value, made(kept_in_a_journal, storage="idx"), folder, refused=ACCEPT_LOSS),
+    Case(Kind.CUT_JOURNAL.value, and_then(in_the_journal, cut_journal), folder),
+    Case(Kind.CUT_JOURNAL.value, and_then(in_the_journal, cut_journal, storage="idx"), folder),
     Case(Kind.LOCATIONS_WITHOUT_LEDGER.value, made(without_row), folder, served=ALL),
     Case(Kind.LOCATIONS_WITHOUT_LEDGER.value, made(without_row), with_dump, served=ALL),
     Case(Kind.MISSING_LEDGER.value, made(only_in_logs), with_dump, served=ALL | {(77, 3)}),

@@ -11,9 +11,18 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bkctl.admin.index.check.journaled_keys import WrongKey
+from bkctl.admin.journals.closing_padding import write_padding
 from bkctl.admin.journals.skipped_records import END, JournalRecords, note_item
 from bkctl.codec.entry import EntryBatch, frame
-from bkctl.codec.journal import BLOB_AT, PADDED_FROM, PADDING_MARK, JournalHeader, RecordKind, encode_header
+from bkctl.codec.journal import (
+    BLOB_AT,
+    PADDED_FROM,
+    PADDING_MARK,
+    VERSION_MAX,
+    JournalHeader,
+    RecordKind,
+    encode_header,
+)
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.cut_keys import without_cut_keys
@@ -146,13 +155,21 @@ def copy_journal(fs: WritableFileSystem, salvaged: SalvagedJournal, mark: LastMa
 
 
 def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: WritableFile) -> None:
+    stop = max((damage.end for damage in salvaged.damage if not damage.unsynced), default=0)
+    marked = mark.offset if mark.journal_id == salvaged.journal.journal_id else 0
     with JournalScan(fs, salvaged.journal.path) as scan:
-        head = scan.head
-        if head.short:
-            file.write_at(0, scan.file.read_at(0, scan.file.size_bytes))
-            return
-        size_bytes = scan.file.size_bytes
-    buffer, base = bytearray(encode_header(head.version)), 0
+        head, size_bytes = scan.head, scan.file.size_bytes
+        first = scan.file.read_at(0, JournalHeader(head.version).first_record)
+        is_blank = head.short or scan.file.first_nonzero(0) is None
+    if is_blank:
+        # Where nothing but padding is left, the format that has it will do.
+        header = encode_header(VERSION_MAX) if stop else first
+        file.write_at(0, header)
+        if stop:
+            write_padding(file, len(header), stop, marked)
+        return
+    # The header also says where the journal before this one ends.
+    buffer, base = bytearray(encode_header(head.version) if head.damage else first), 0
     for offset, data in pieces(fs, salvaged, mark):
         for piece in (*_padding(base + len(buffer), offset), data):
             buffer += piece
@@ -160,7 +177,13 @@ def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: Writ
                 file.write_at(base, buffer)
                 base, buffer = base + len(buffer), bytearray()
     file.write_at(base, buffer)
-    if base + len(buffer) < size_bytes:
+    end = base + len(buffer)
+    if end < stop and head.version >= PADDED_FROM:
+        # Records were lost up to there.
+        if end < marked < stop:
+            _check_gap(salvaged.journal, head.version, end, marked)
+        write_padding(file, end, stop, marked)
+    if file.size_bytes < size_bytes:
         # Preallocated zeros: a last mark may stand at the end of the file.
         file.write_at(size_bytes - 1, b"\0")
 

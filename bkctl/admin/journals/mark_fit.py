@@ -54,8 +54,9 @@ def _end_of_data(fs: FileSystem, journal: JournalFile, mark: LastMark) -> int | 
     except NotFoundError:
         return None
     try:
-        if mark.offset > file.size_bytes:
-            return file.size_bytes
+        if mark.offset >= file.size_bytes:
+            # At the very end: a replay puts it behind all that it has examined.
+            return file.size_bytes if mark.offset > file.size_bytes else None
         last_byte = file.end_of_data(0)
     finally:
         file.close()

@@ -12,6 +12,8 @@ stood there, these are all ledgers of the journal. The source is only read.
 The cookie is written last of all: a bookie does not start on a directory without it, which a run that was
 killed leaves.
 
+A journal that was cut gets padding up to where its records ended, or it would go on refusing every start.
+
 In place, each damaged journal is replaced by its copy, in one step, when that is durable and was read back;
 the damaged file is kept with the record of the repair. Other journals stay as they are.
 
@@ -37,6 +39,7 @@ from posixpath import dirname, join, normpath
 from bkctl.admin.index.check.journaled_keys import WrongKey, journaled_keys, wrong_keys
 from bkctl.admin.index.check.master_keys import MetadataOf
 from bkctl.admin.index.stopped_index import IndexDatabases, StoppedIndex
+from bkctl.admin.journals.closing_padding import write_padding
 from bkctl.admin.journals.journal_copy import SalvagedJournal, copy_journal, pieces
 from bkctl.admin.journals.journal_losses import JournalLosses, owner_of, record_offset
 from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows, row_changes
@@ -56,6 +59,7 @@ from bkctl.admin.repairs.repair_journal import (
 )
 from bkctl.clock import Clock
 from bkctl.codec.journal import (
+    VERSION_MAX,
     encode_header,
     journal_name,
 )
@@ -66,7 +70,7 @@ from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import COOKIE_NAME, JournalFile, current, read_small
 from bkctl.scan.files.journals import verify_journals
-from bkctl.scan.journal import JournalScan
+from bkctl.scan.journal_ends import JournalEnds
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 from bkctl.vfs.replacing import TEMPORARY_SUFFIX
 
@@ -158,7 +162,7 @@ def _examined(
 ) -> tuple[list[SalvagedJournal], JournalLosses]:
     """Return the copies to make, and the losses; ``behind`` is given what stands behind the mark."""
     journals, lost = list[SalvagedJournal](), JournalLosses()
-    verdicts = verify_journals(fs, list(place.directory.journals), book)
+    verdicts = verify_journals(fs, list(place.directory.journals), book, mark=mark)
     for verdict, journal in zip(verdicts, place.directory.journals, strict=True):
         broken = [damage for damage in verdict.damage if damage.reason == "digest" and not damage.unsynced]
         useless = frozenset(damage.offset for damage in broken)
@@ -309,8 +313,8 @@ def salvage_in_place(
             copy_journal(fs, salvaged, salvage.mark, copy)
             fs.rename(copy, path)
             fs.sync_directory(dirname(path))
-    for path in empty:
-        _make_empty(fs, salvage, path)
+    for journal_id, path in zip(salvage.empty, empty, strict=True):
+        _make_empty(fs, salvage, journal_id, path)
     for path in salvage.wrong_marks:
         fs.replace(path, encode_last_mark(salvage.mark))
     repair.finish()
@@ -321,11 +325,19 @@ def _empty_paths(salvage: Salvage, directory: str) -> list[str]:
     return [join(directory, journal_name(journal_id)) for journal_id in salvage.empty]
 
 
-def _make_empty(fs: WritableFileSystem, salvage: Salvage, path: str) -> None:
-    """Write a journal without records, durably, in the version of those around it."""
-    with JournalScan(fs, salvage.place.directory.journals[-1].path) as scan:
-        version = scan.head.version
-    fs.replace(path, encode_header(version))
+def _make_empty(fs: WritableFileSystem, salvage: Salvage, journal_id: int, path: str) -> None:
+    """Write a journal without records, durably: padding takes their place, or its end would be missing."""
+    every = {each.journal_id: each.path for each in salvage.place.directory.journals}
+    ends = JournalEnds(fs, every.items(), salvage.mark)
+    header = encode_header(VERSION_MAX)
+    file = fs.create(path)
+    try:
+        file.write_at(0, header)
+        write_padding(file, len(header), ends.known_end(journal_id).stated or 0)
+        file.sync()
+    finally:
+        file.close()
+    fs.sync_directory(dirname(path))
 
 
 def copy_journals(fs: WritableFileSystem, salvage: Salvage, home: str) -> str:
@@ -340,8 +352,8 @@ def copy_journals(fs: WritableFileSystem, salvage: Salvage, home: str) -> str:
     fs.make_directories(directory)
     for salvaged in salvage.journals:
         copy_journal(fs, salvaged, salvage.mark, join(directory, journal_name(salvaged.journal.journal_id)))
-    for path in _empty_paths(salvage, directory):
-        _make_empty(fs, salvage, path)
+    for journal_id, path in zip(salvage.empty, _empty_paths(salvage, directory), strict=True):
+        _make_empty(fs, salvage, journal_id, path)
     fs.sync_directory(directory)
     cookie = join(salvage.place.directory.path, COOKIE_NAME)
     if fs.status(cookie) is not None:

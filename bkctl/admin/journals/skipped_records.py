@@ -14,7 +14,8 @@ from bkctl.codec.losses import Range, merged_ranges
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.journal import JournalScan, unsynced_from
+from bkctl.scan.files.journals import ends_in
+from bkctl.scan.journal import JournalScan
 from bkctl.scan.records import Item
 from bkctl.vfs import FileSystem
 
@@ -66,14 +67,17 @@ class JournalRecords:
 def records_between(fs: FileSystem, place: JournalPlace, start: LastMark, stop: LastMark) -> JournalRecords:
     """Return the records from one mark up to another. Raises StorageError, NotFoundError."""
     found = JournalRecords(missing=missing_between(place, start, stop))
-    newest = max((journal.journal_id for journal in place.directory.journals), default=0)
+    ends = ends_in(fs, place.directory, start)
     for journal in place.directory.journals:
         if not start.journal_id <= journal.journal_id <= stop.journal_id:
             continue
         first = start.offset if journal.journal_id == start.journal_id else 0
         last = stop.offset if journal.journal_id == stop.journal_id else END.offset
         with JournalScan(
-            fs, journal.path, unsynced_from=unsynced_from(journal.journal_id, newest, start)
+            fs,
+            journal.path,
+            unsynced_from=ends.unsynced_from(journal.journal_id),
+            end=ends.known_end(journal.journal_id),
         ) as scan:
             for item in without_cut_keys((*scan.head.damage, *scan)):
                 note_item(item, first, last, found)

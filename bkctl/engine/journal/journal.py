@@ -98,15 +98,16 @@ class Journal:
         self._wanted_bytes = 0
         self._thread: EngineThread | None = None
 
-    def start(self, *, after_id: int = 0) -> None:
+    def start(self, *, after_id: int = 0, records_end: LastMark | None = None) -> None:
         """Open a new file, behind all that exist and behind ``after_id``, and start the threads.
 
-        The first id ever is the time in milliseconds + 1, as in Java. Raises StorageError, and NotFoundError
-        when there is no such directory.
+        ``records_end`` is where the records that were replayed end, None where that is not known. The first
+        id ever is the time in milliseconds + 1, as in Java. Raises StorageError, and NotFoundError when there
+        is no such directory.
         """
         ids = self._ids()
         newest = max(ids) if ids else self._clock.time_ms()
-        file = self._create(max(newest, after_id) + 1)
+        file = self._create(max(newest, after_id) + 1, records_end)
         self._file = file
         # Nothing was appended yet, so everything that was is durable.
         self._force_write.mark = LastMark(file.journal_id, file.position)
@@ -220,9 +221,10 @@ class Journal:
         found = map(parse_journal_name, self._filesystem.names(self.directory))
         return sorted(journal_id for journal_id in found if journal_id is not None)
 
-    def _create(self, journal_id: int) -> JournalFile:
+    def _create(self, journal_id: int, previous_end: LastMark | None) -> JournalFile:
         started_s = self._clock.monotonic()
-        file = JournalFile.create(self._filesystem, self.directory, journal_id, self.settings.format_version)
+        version = self.settings.format_version
+        file = JournalFile.create(self._filesystem, self.directory, journal_id, version, previous_end)
         self._zeros.follow(file.path, file.position)
         self.meters.created.add(self._clock.monotonic() - started_s)
         return file
@@ -285,10 +287,13 @@ class Journal:
         Else a power cut could leave a hole in a journal that is not the newest, where it is taken for damage.
         """
         if self._queue.await_forced():
-            self._begin_file(full.journal_id + 1)
+            self._begin_file(full, full.journal_id + 1)
 
-    def _begin_file(self, journal_id: int) -> None:
-        file = self._create(journal_id)
+    def _begin_file(self, full: JournalFile, journal_id: int) -> None:
+        """Go on in a new file; one that could not be made may have left an empty one behind ``full``."""
+        newest = LastMark(full.journal_id, full.position)
+        previous_end = newest if journal_id == full.journal_id + 1 else LastMark(journal_id - 1, 0)
+        file = self._create(journal_id, previous_end)
         self._file = file
         self._force_write.mark = LastMark(file.journal_id, file.position)
         self.meters.rolls += 1
@@ -333,7 +338,7 @@ class Journal:
             # Once: what is written there next is not to be overwritten.
             self._given_up = None
         if self._file_due:
-            self._begin_file(max([file.journal_id, *self._ids()]) + 1)
+            self._begin_file(file, max([file.journal_id, *self._ids()]) + 1)
             self._file_due = False
 
     def _current_file(self) -> JournalFile:

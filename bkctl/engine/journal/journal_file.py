@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from bkctl.codec.journal import encode_header, journal_name
+from bkctl.codec.last_mark import LastMark
 from bkctl.errors import NoSpaceError, NotFoundError, StorageError
 from bkctl.vfs.base import WritableFile, WritableFileSystem
 
@@ -33,14 +34,20 @@ class JournalFile:
 
     @classmethod
     def create(
-        cls, filesystem: WritableFileSystem, directory: str, journal_id: int, version: int
+        cls,
+        filesystem: WritableFileSystem,
+        directory: str,
+        journal_id: int,
+        version: int,
+        previous_end: LastMark | None = None,
     ) -> JournalFile:
         """Return a new journal that a crash cannot take away any more. Raises StorageError.
 
-        A crash on the way leaves no file, an empty one, or a header alone: to readers an empty journal.
+        Its header says where the records of the journal before it end, which nothing else shows. A crash on
+        the way leaves no file, an empty one, or a header alone: to readers an empty journal.
         """
         path = f"{directory}/{journal_name(journal_id)}"
-        header = encode_header(version)
+        header = encode_header(version, previous_end)
         file = filesystem.create(path)
         try:
             file.write_at(0, header)

@@ -16,7 +16,8 @@ from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import BookieDirectory, JournalFile, inspect_directory, last_mark_of
 from bkctl.scan.files.loss import LossTracker
 from bkctl.scan.files.verdicts import FileVerdict
-from bkctl.scan.journal import JournalScan, judged, read_head, unsynced_from
+from bkctl.scan.journal import JournalScan, judged, read_head
+from bkctl.scan.journal_ends import JournalEnds
 from bkctl.scan.proof import Evidence
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
@@ -68,23 +69,26 @@ def list_journals(filesystem: FileSystem, journals: Iterable[JournalFile]) -> It
 
 
 class MarkFinder:
-    """The part of each journal in which a power cut explains holes. The caller's ``mark`` wins."""
+    """The ends of the journals of each directory, by its last mark. The caller's ``mark`` wins."""
 
     def __init__(self, filesystem: FileSystem, mark: LastMark | None = None) -> None:
         self._filesystem = filesystem
         self._mark = mark
-        self._directories: dict[str, tuple[int, LastMark | None]] = {}
+        self._directories: dict[str, JournalEnds] = {}
 
-    def unsynced_from(self, journal: JournalFile) -> int | None:
-        """Return the offset from which a hole in ``journal`` is a trace of a power cut, None if nowhere."""
+    def ends_of(self, journal: JournalFile) -> JournalEnds:
+        """Return the ends of the journals around ``journal``. Raises StorageError."""
         directory = journal.directory
         if directory not in self._directories:
             here = inspect_directory(self._filesystem, directory)
-            newest = max((other.journal_id for other in here.journals), default=journal.journal_id)
             mark = self._mark or last_mark_of(self._filesystem, here)
-            self._directories[directory] = (newest, mark)
-        newest, mark = self._directories[directory]
-        return unsynced_from(journal.journal_id, newest, mark)
+            self._directories[directory] = ends_in(self._filesystem, here, mark)
+        return self._directories[directory]
+
+
+def ends_in(filesystem: FileSystem, directory: BookieDirectory, mark: LastMark | None) -> JournalEnds:
+    """Return the ends of a directory's journals. Raises StorageError."""
+    return JournalEnds(filesystem, ((each.journal_id, each.path) for each in directory.journals), mark)
 
 
 def journal_directories(filesystem: FileSystem, journals: Iterable[JournalFile]) -> list[BookieDirectory]:
@@ -94,20 +98,21 @@ def journal_directories(filesystem: FileSystem, journals: Iterable[JournalFile])
 
 
 def scans_from(
-    filesystem: FileSystem, directory: BookieDirectory, mark: LastMark
+    filesystem: FileSystem, directory: BookieDirectory, mark: LastMark | None
 ) -> Iterator[tuple[JournalFile, JournalScan]]:
     """Yield the journals of a directory that a replay from a mark reads, each with an open scan from there.
 
-    A journal that a running bookie has trimmed since it was listed is left out. Raises StorageError.
+    Without a mark these are all, from their beginnings. A journal that a running bookie has trimmed since it
+    was listed is left out. Raises StorageError.
     """
-    newest = max((journal.journal_id for journal in directory.journals), default=0)
+    ends, begin = ends_in(filesystem, directory, mark), mark or ZERO_MARK
     for journal in directory.journals:
-        if journal.journal_id < mark.journal_id:
+        if journal.journal_id < begin.journal_id:
             continue
-        start = mark.offset if journal.journal_id == mark.journal_id else 0
-        hole_from = unsynced_from(journal.journal_id, newest, mark)
+        start = begin.offset if journal.journal_id == begin.journal_id else 0
+        hole_from, end = ends.unsynced_from(journal.journal_id), ends.known_end(journal.journal_id)
         try:
-            scan = JournalScan(filesystem, journal.path, unsynced_from=hole_from, start=start)
+            scan = JournalScan(filesystem, journal.path, unsynced_from=hole_from, end=end, start=start)
         except NotFoundError:
             continue
         with scan:
@@ -123,7 +128,7 @@ def scans_behind_mark(
     StorageError.
     """
     for directory in directories:
-        mark = last_mark_of(filesystem, directory, ledger_dirs) or ZERO_MARK
+        mark = last_mark_of(filesystem, directory, ledger_dirs)
         for _, scan in scans_from(filesystem, directory, mark):
             yield scan
 
@@ -216,11 +221,13 @@ def scan_journals(
 
 
 def _open(filesystem: FileSystem, journal: JournalFile, book: DigestBook, marks: MarkFinder) -> JournalScan:
+    ends = marks.ends_of(journal)
     return JournalScan(
         filesystem,
         journal.path,
         Evidence(digesters=book.digesters),
-        unsynced_from=marks.unsynced_from(journal),
+        unsynced_from=ends.unsynced_from(journal.journal_id),
+        end=ends.known_end(journal.journal_id),
     )
 
 

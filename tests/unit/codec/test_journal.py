@@ -11,6 +11,7 @@ from bkctl.codec.journal import (
     JournalRecord,
     RecordKind,
     decode_header,
+    decode_previous_end,
     decode_record,
     encode_header,
     encode_record,
@@ -22,6 +23,7 @@ from bkctl.codec.journal import (
     padding_record,
     parse_journal_name,
 )
+from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError
 from tests.support.journal_records import entry_record
 
@@ -120,6 +122,23 @@ def test_headers_that_are_wrong(data: bytes, offset: int, expected: str, found: 
     with pytest.raises(CorruptionError) as caught:
         decode_header(data)
     assert (caught.value.offset, caught.value.expected, caught.value.found) == (offset, expected, found)
+
+
+def test_a_header_says_where_the_journal_before_it_ends() -> None:
+    """Java reads its first 8 bytes and goes on at 512."""
+    end = LastMark(1 << 40, (1 << 33) + 512)
+    for version in (5, 6):
+        data = encode_header(version, end)
+        assert len(data) == 512
+        assert data[:8] == encode_header(version)[:8]
+        assert decode_previous_end(data) == end
+        assert decode_previous_end(encode_header(version)) is None
+        assert decode_previous_end(data[:100]) is None
+        for at in range(8, 36):
+            assert decode_previous_end(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]) is None
+    for version in range(1, 5):
+        assert encode_header(version, end) == encode_header(version)
+        assert decode_previous_end(encode_header(version, end)) is None
 
 
 @pytest.mark.parametrize("version", [0, 7, -1])

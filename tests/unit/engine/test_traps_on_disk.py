@@ -136,7 +136,7 @@ def test_a_location_points_at_the_body_behind_the_size_word() -> None:
         assert content[offset - 4 : offset] == struct.pack(">i", len(body))
 
 
-@pytest.mark.parametrize("beyond", [4, 1000, 1 << 33])
+@pytest.mark.parametrize("beyond", [4, 1000])
 def test_a_mark_that_points_beyond_the_records_is_taken_as_it_is(beyond: int) -> None:
     """Java's mark points four bytes past the data, or to where zeros were written ahead."""
     rig = EngineRig()

@@ -237,7 +237,23 @@ def test_a_hole_anywhere_else_is_damage(mark: LastMark | None) -> None:
 
 def test_a_hole_in_an_older_journal_is_damage() -> None:
     data, _ = holed()
-    system = MemoryFileSystem({PATH: data, "/j/current/6.txn": codec.encode_header(6)})
+    system = MemoryFileSystem({PATH: data, "/j/current/6.txn": simple_journal(6).data})
+    assert verify(data, LastMark(5, 512), system).verdict is Verdict.DAMAGED
+
+
+def test_a_hole_in_front_of_an_empty_journal_is_what_a_power_cut_leaves() -> None:
+    """Java makes the next journal before the last records of the one in front of it are durable."""
+    data, _ = holed()
+    for header in (b"", codec.encode_header(6), codec.encode_header(6) + bytes(4096)):
+        system = MemoryFileSystem({PATH: data, "/j/current/6.txn": header})
+        assert verify(data, LastMark(5, 512), system).verdict is Verdict.UNSYNCED_TAIL
+
+
+def test_a_hole_in_front_of_an_empty_journal_of_ours_is_damage() -> None:
+    """Ours is made when all that is in front of it is durable, and its header says so."""
+    data, _ = holed()
+    header = codec.encode_header(6, LastMark(5, len(data)))
+    system = MemoryFileSystem({PATH: data, "/j/current/6.txn": header})
     assert verify(data, LastMark(5, 512), system).verdict is Verdict.DAMAGED
 
 

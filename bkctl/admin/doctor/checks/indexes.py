@@ -38,7 +38,7 @@ _BY_DIRECTORY = frozenset(
         Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.PENDING_REPLAY, Kind.LIMBO, Kind.WIDE_KEY,
         Kind.UNDECODABLE_ROW, Kind.LOCATIONS_WITHOUT_LEDGER, Kind.MISSING_LEDGER, Kind.ONLY_IN_JOURNAL,
         Kind.MISSING_ENTRIES, Kind.DAMAGED_MASTER_KEY, Kind.OTHER_MASTER_KEY, Kind.DAMAGED_JOURNAL_KEY,
-        Kind.DOUBTFUL_MASTER_KEY,
+        Kind.DOUBTFUL_MASTER_KEY, Kind.CUT_JOURNAL,
     }
 )  # fmt: skip
 #: Findings that matter only when the metadata place their ledger on the bookie.
@@ -56,6 +56,7 @@ _EXPECTED = {
     Kind.MISSING_LOCATION: "a row in the index for every entry of a living ledger",
     Kind.DAMAGED_LOG: "records one behind the other",
     Kind.ONLY_IN_JOURNAL: "the entries of every journal in front of the last mark in some log",
+    Kind.CUT_JOURNAL: "journals that are as long as they were",
     Kind.LOCATIONS_WITHOUT_LEDGER: "a ledger row for every ledger with locations",
     Kind.MISSING_LEDGER: "a ledger row for every ledger that the metadata places here",
     Kind.MISSING_ENTRIES: "every entry that the metadata of closed ledgers place here",

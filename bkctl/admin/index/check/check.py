@@ -40,12 +40,14 @@ from bkctl.admin.index.rows.location_runs import Rows, no_rows
 from bkctl.admin.index.rows.lost_entries import LostEntries, note_lost
 from bkctl.admin.index.rows.row_sort import RowSorter, block_rows
 from bkctl.admin.ledgers.known_ledgers import Cluster, KnownLedgers, NoCluster, known_in
+from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.location import ID_MAX, OFFSET_MAX
 from bkctl.directories.index_spaces import IndexSpace
 from bkctl.errors import CorruptionError
 from bkctl.reporting import Advance
 from bkctl.scan.columns.column import Column
+from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.files.journals import journals_before_mark
 from bkctl.scan.idx_tree import IdxTree
@@ -145,6 +147,7 @@ class _SpaceCheck:
                 LogPlaces(self._filesystem, space.logs, reader.damage, reader.failing)
             )
             self._other_places = stack.enter_context(LogPlaces(self._filesystem, space.other_logs, {}, {}))
+            yield from map(_cut_journal, replay.cut)
             strange = StrangeLedgers(space, expected, replay.master_keys)
             journaled = yield from self._compared(indexes, known, sorter, replay, strange)
             yield from self._without_entries(known, journaled)
@@ -186,6 +189,7 @@ class _SpaceCheck:
             damaged = any(reader.read(sorter, advance))
             replay = Replay()
             replay.read(self._filesystem, self._space, sorter, self._options.book)
+            yield from map(_cut_journal, replay.cut)
             self._placed.leave_out(replay.failing)
             for _, rows in side_by_side(iter(()), sorter.blocks()):
                 compared = compare(no_rows(), rows)
@@ -357,6 +361,16 @@ class _SpaceCheck:
             if ledger in journaled:
                 detail = "its entries are in the journal alone so far"
             yield about_ledger(Kind.LEDGER_WITHOUT_ENTRIES, self._space.dir, ledger, detail)
+
+
+def _cut_journal(damage: Damage) -> Finding:
+    directory, _, name = damage.path.rpartition("/")
+    detail = (
+        f"{damage.path}: {damage.found}, and there must be {damage.expected}: entries that were acknowledged "
+        "are lost, and the next start is refused"
+    )
+    journal = parse_journal_name(name)
+    return Finding(Kind.CUT_JOURNAL, directory, None, None, None, damage.offset, detail, journal)
 
 
 def _of_strangers(known: IndexedLedgers, expected: ExpectedLedgers, rows: Rows) -> Rows:

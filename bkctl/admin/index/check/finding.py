@@ -23,6 +23,7 @@ class Kind(enum.Enum):
 
     Logs to index: ``MISSING_LOCATION``; ``DAMAGED_LOG`` is what could not be read of a log;
     ``ONLY_IN_JOURNAL`` are entries of journals in front of the last mark that neither index nor logs have.
+    ``CUT_JOURNAL`` is one behind the mark that ends in front of records which were there.
 
     Ledgers: ``LOCATIONS_WITHOUT_LEDGER``, ``MISSING_LEDGER`` (only the metadata and the logs know it),
     ``MISSING_ENTRIES`` (the metadata place them here, and nothing here has them),
@@ -47,6 +48,7 @@ class Kind(enum.Enum):
     MISSING_LOCATION = "missing_location"
     DAMAGED_LOG = "damaged_log"
     ONLY_IN_JOURNAL = "only_in_journal"
+    CUT_JOURNAL = "cut_journal"
     LOCATIONS_WITHOUT_LEDGER = "locations_without_ledger"
     MISSING_LEDGER = "missing_ledger"
     MISSING_ENTRIES = "missing_entries"

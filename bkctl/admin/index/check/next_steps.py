@@ -70,6 +70,11 @@ _KEY_OF_METADATA = (
     "name the cluster's metadata: 'bkctl index repair DIR --metadata URI' sets the key of the password there"
 )
 
+_JOURNAL_BACK = (
+    "if there is a copy of the journal from before, bring it back instead: what is gone is lost on this "
+    "bookie, and all ledgers of the journal are put into limbo"
+)
+
 _REBUILD = ("index", "rebuild")
 
 
@@ -85,10 +90,11 @@ def next_step(finding: Finding, metadata: Sequence[str] = (), places: Sequence[s
         return not_ended(_KEY_OF_METADATA, "index", "check", directory)
     if kind in (Kind.WIDE_KEY, Kind.DAMAGED_MASTER_KEY):
         return ended_by(("index", "repair", directory, *metadata, "--yes"))
-    if kind is Kind.DAMAGED_JOURNAL_KEY:
+    if kind in (Kind.DAMAGED_JOURNAL_KEY, Kind.CUT_JOURNAL):
         journal = () if finding.journal_id is None else ("--journal", hex(finding.journal_id))
         words = ("journal", "salvage", *(places or (directory,)), "--in-place", *journal)
-        return ended_by((*words, *metadata, "--yes"))
+        instead = _JOURNAL_BACK if kind is Kind.CUT_JOURNAL else None
+        return ended_by((*words, *metadata, "--yes"), instead=instead)
     if kind is Kind.LOCATIONS_WITHOUT_LEDGER:
         # The rows alone: no damage of a log stands in their way.
         return ended_by((*_REBUILD, directory, "--ledgers", *metadata, "--yes"))

@@ -23,6 +23,7 @@ from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.files.journals import scans_behind_mark
 from bkctl.scan.journal import JournalScan
+from bkctl.scan.known_end import CUT_JOURNAL
 from bkctl.vfs import FileSystem
 
 
@@ -31,12 +32,14 @@ class Replay:
     """``master_keys`` are the ledgers whose master key the journals hold, ``late_keys`` those of which it
     stands behind damage.
 
-    ``failing`` has the entries, by ledger, of records whose digests fail.
+    ``failing`` has the entries, by ledger, of records whose digests fail. ``cut`` are the places where
+    journals lack records that were there: a start is refused.
     """
 
     master_keys: set[int] = field(default_factory=set)
     late_keys: set[int] = field(default_factory=set)
     failing: dict[int, set[int]] = field(default_factory=dict)
+    cut: list[Damage] = field(default_factory=list)
 
     def read(
         self,
@@ -60,6 +63,8 @@ class Replay:
         for item in scan:
             if isinstance(item, Damage):
                 damaged = True
+                if item.reason == CUT_JOURNAL:
+                    self.cut.append(item)
                 if choose is None:
                     return
             elif isinstance(item, MarkedRecord):

@@ -1,0 +1,168 @@
+"""Starts over journals that were cut, zeroed or emptied behind the last mark, and over what crashes leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from bkctl.codec.journal import HEADER_BYTES, decode_previous_end, encode_header
+from bkctl.codec.last_mark import LastMark, decode_last_mark
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.errors import LedgerLimboError, RefusedError
+from tests.support.engine_rig import EngineRig, entry_body, small_settings
+from tests.unit.engine.test_lossy_starts import JOURNALS, journal_ids, journal_path, read_or_error
+
+MARK = "/ledgers0/current/lastMark"
+PAYLOAD = b"z" * 700
+ENTRIES = range(12)
+
+
+def rolled(version: int = 6) -> EngineRig:
+    """Ledger 5 stands in several journals and in no log; the bookie was cut off."""
+    journal = JournalSettings(preallocation_bytes=0, size_bytes_max=2000, format_version=version)
+    rig = EngineRig(replace(small_settings(), journal=journal))
+    rig.start()
+    for number in ENTRIES:
+        rig.add(5, number, payload=PAYLOAD)
+    return rig.cut_off()
+
+
+def older(rig: EngineRig) -> str:
+    """The path of a journal behind the mark with others in front of it and behind it."""
+    ids = journal_ids(rig)
+    assert len(ids) >= 3
+    return journal_path(ids[1])
+
+
+def rewrite(rig: EngineRig, path: str, content: bytes) -> None:
+    rig.memory.replace(path, content)
+
+
+def put_torn_record(rig: EngineRig) -> None:
+    """Leave half a record at the end of the newest journal."""
+    path = journal_path(journal_ids(rig)[-1])
+    body = entry_body(5, 99, PAYLOAD)
+    rewrite(rig, path, rig.memory.files[path] + (len(body).to_bytes(4, "big") + body)[:300])
+
+
+def damaged(content: bytes, how: str) -> bytes:
+    middle = content.index(entry_body(5, 3, PAYLOAD)) if entry_body(5, 3, PAYLOAD) in content else 900
+    if how == "within":
+        return content[: middle + 100]
+    if how == "between":
+        return content[: middle - 4]
+    if how == "zeros":
+        return content[: middle - 4].ljust(len(content), b"\0")
+    return content[: {"header": HEADER_BYTES, "half a header": 100, "empty": 0}[how]]
+
+
+@pytest.mark.parametrize("how", ["within", "between", "zeros", "header", "half a header", "empty"])
+def test_an_older_journal_that_lost_its_end_refuses_the_start(how: str) -> None:
+    with rolled() as rig:
+        path = older(rig)
+        rewrite(rig, path, damaged(rig.memory.files[path], how))
+        with pytest.raises(RefusedError, match=r"\.txn: damage at offset \d+.*cut journal.*--accept-loss"):
+            rig.start()
+        again = rig.cut_off()
+    with again:
+        report = again.start(accept_loss=True)
+        assert (report.damage_count, report.limbo_ledgers) == (1, 1)
+        answers = read_or_error(again, 5, ENTRIES)
+        assert LedgerLimboError in answers
+        assert all(answer is LedgerLimboError or isinstance(answer, bytes) for answer in answers)
+
+
+@pytest.mark.parametrize("how", ["within", "half a header", "empty"])
+def test_without_a_statement_a_cut_within_a_record_is_damage_all_the_same(how: str) -> None:
+    """Java's journals say nothing of each other, nor do ours of format 4."""
+    with rolled(version=4) as rig:
+        path = older(rig)
+        content = damaged(rig.memory.files[path], how)
+        rewrite(rig, path, content[:5] if how == "half a header" else content)
+        with pytest.raises(RefusedError, match="cut journal"):
+            rig.start()
+
+
+def test_a_journal_says_where_the_one_before_it_ends() -> None:
+    with rolled() as rig:
+        ids = journal_ids(rig)
+        for before, behind in pairwise(ids):
+            stated = decode_previous_end(rig.memory.files[journal_path(behind)])
+            assert stated == LastMark(before, len(rig.memory.files[journal_path(before)]))
+        assert decode_previous_end(rig.memory.files[journal_path(ids[0])]) is None
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_starts_that_are_cut_off_one_after_the_other_are_never_refused(version: int) -> None:
+    """Each leaves a torn record; those of the earlier ones were replayed, and the mark is behind them."""
+    rig = rolled(version)
+    with rig:
+        for number in range(100, 106):
+            put_torn_record(rig)
+            rig.start()
+            if number % 2:
+                rig.add(5, number, payload=PAYLOAD)
+            rig = rig.cut_off()
+        put_torn_record(rig)
+        rig.start()
+        found = read_or_error(rig, 5, ENTRIES)
+        assert found == [entry_body(5, number, PAYLOAD) for number in ENTRIES]
+        for number in (101, 103, 105):
+            assert rig.bookie.reads.read(5, number) == entry_body(5, number, PAYLOAD)
+        rig.bookie.abort()
+
+
+@pytest.mark.parametrize("left", [b"", encode_header(6), encode_header(6) + bytes(4096), bytes(512)])
+def test_a_journal_that_was_cut_off_when_it_was_made_is_none(left: bytes) -> None:
+    """Also where the next start is cut off right behind its own, and with a torn record in front of it."""
+    rig = rolled()
+    with rig:
+        put_torn_record(rig)
+        for _ in range(3):
+            rewrite(rig, journal_path(journal_ids(rig)[-1] + 1), left)
+            rig.start()
+            rig = rig.cut_off()
+        rig.start()
+        found = read_or_error(rig, 5, ENTRIES)
+        assert found == [entry_body(5, number, PAYLOAD) for number in ENTRIES]
+        rig.bookie.abort()
+
+
+def test_a_mark_beyond_the_end_of_its_journal_refuses_the_start() -> None:
+    rig = EngineRig()
+    rig.start()
+    rig.add(5, 0)
+    rig.bookie.checkpoint()
+    with rig.cut_off() as after:
+        mark = decode_last_mark(after.memory.files[MARK])
+        path = journal_path(mark.journal_id)
+        rewrite(after, path, after.memory.files[path][: mark.offset - 100])
+        with pytest.raises(RefusedError, match="cut journal"):
+            after.start()
+
+
+def test_a_start_that_reads_no_record_does_not_say_where_they_end() -> None:
+    """Java's mark is four bytes behind the records, and ours is behind a torn one."""
+    rig = EngineRig(small_settings(journal=JournalSettings(preallocation_bytes=0)))
+    rig.start()
+    rig.add(5, 0)
+    rig = rig.cut_off()
+    with rig:
+        put_torn_record(rig)
+        newest = journal_ids(rig)[-1]
+        rig.start()
+        first = rig.memory.files[journal_path(newest + 1)]
+        stated = decode_previous_end(first)
+        assert stated is not None
+        assert stated.offset == len(rig.memory.files[journal_path(newest)]) - 300
+        rig.memory.remove(journal_path(newest + 1))
+        rig.memory.sync_directory(JOURNALS)
+        again = rig.cut_off()
+    with again:
+        again.start()
+        assert decode_previous_end(again.memory.files[journal_path(newest + 1)]) is None
+        assert decode_last_mark(again.memory.files[MARK]).offset == len(
+            again.memory.files[journal_path(newest)]
+        )
