@@ -52,9 +52,8 @@ def test_every_check_names_it_and_the_salvage_puts_its_ledgers_into_limbo(
     assert verify.exit_code == 1
     assert [row["path"] for row in verified if row["verdict"] == "damaged"] == [str(path)]
     check = run_cli("index", "check", bookie.root, *metadata)
-    (cut,) = rows(check)
-    assert check.exit_code == 1
-    assert (cut["kind"], cut["severity"]) == ("cut_journal", "damage")
+    damage = [row["kind"] for row in rows(check) if row["severity"] == "damage"]
+    assert (check.exit_code, damage) == (1, ["cut_journal"]), check.stdout
     with pytest.raises(RefusedError, match="cut journal"), started(bookie.root, 1):
         pass
     assert run_cli("journal", "salvage", bookie.root, "--in-place", "--yes", *metadata).exit_code == 1
