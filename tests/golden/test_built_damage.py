@@ -302,13 +302,15 @@ def test_a_flipped_ledger_id_is_named_and_its_owner_proved(tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize("kind", ["log", "journal"])
-def test_a_ledger_id_flipped_to_a_known_ledgers_fails_its_digest(tmp_path: Path, kind: str) -> None:
+def test_a_ledger_id_flipped_to_a_known_ledgers_is_found_by_the_digest(tmp_path: Path, kind: str) -> None:
     keys = [*entries(LEDGER, 100), *entries(LEDGER ^ 2, 100)]
     built = built_log(keys) if kind == "log" else built_journal(keys, padded=False)
     offset = built.at[LEDGER, 50]
     built.data[offset + 11] ^= 2
     seen = report(saved_log(tmp_path, built) if kind == "log" else saved_journal(tmp_path, built, None))
-    assert seen.named() == [(offset, 4 + len(body(LEDGER, 50)), "digest")]
+    assert seen.named() == [(offset + 4, 8, "ledger id")]
+    (damage,) = seen.verdict.damage
+    assert (damage.expected, damage.found) == (f"{LEDGER}, as the entry's digest proves", str(LEDGER ^ 2))
     assert seen.checked == [key for key in keys if key != (LEDGER, 50)]
 
 

@@ -77,11 +77,11 @@ class GcMachine(RuleBasedStateMachine):
         """No log is begun under an id that a row of the index has ever named."""
         create = self.rig.faulty.create
 
-        def watched(path: str) -> FaultyWritableFile:
+        def watched(path: str, *, mode_of: str | None = None) -> FaultyWritableFile:
             found = re.search(r"/([0-9a-f]+)\.log(\.compacting)?$", path)
             comes_home = self.rig.disk.link_target(path.removesuffix(".compacting")) is not None
             assert found is None or comes_home or int(found[1], 16) not in self.named, path
-            return create(path)
+            return create(path, mode_of=mode_of)
 
         self.rig.faulty.create = watched  # type: ignore[method-assign]
 
