@@ -27,9 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bookie_process import BookieProcess
 from crc32c import crc32c
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench.bookie_process import BookieProcess
 from bkctl.codec import entrylog
 from bkctl.codec.cookie import Cookie, encode_cookie, join_dirs
 from bkctl.codec.location import Location, encode_key, encode_value

@@ -25,6 +25,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.metadata.uri import open_metadata_store
 from tests.support.java_bookkeeper import Jars, require_jars
