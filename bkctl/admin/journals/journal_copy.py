@@ -11,13 +11,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bkctl.admin.index.check.journaled_keys import WrongKey
-from bkctl.admin.journals.closing_padding import write_padding
+from bkctl.admin.journals.closing_padding import PADDING_BYTES_MIN, padding_heads, write_padding
 from bkctl.admin.journals.skipped_records import END, JournalRecords, note_item
 from bkctl.codec.entry import EntryBatch, frame
 from bkctl.codec.journal import (
     BLOB_AT,
     PADDED_FROM,
-    PADDING_MARK,
     VERSION_MAX,
     JournalHeader,
     RecordKind,
@@ -33,10 +32,7 @@ from bkctl.scan.journal import JournalScan
 from bkctl.scan.records import Item
 from bkctl.vfs.base import FileSystem, WritableFile, WritableFileSystem
 
-_PADDING = struct.Struct(">ii")
 _LEDGER = struct.Struct(">q")
-#: Java takes memory for all of a padding record at once.
-_PADDING_BYTES_MAX = 1 << 20
 _WRITE_BYTES = 1 << 20
 
 
@@ -134,7 +130,7 @@ def _check_gap(journal: JournalFile, version: int, position: int, offset: int) -
     gap = offset - position
     if gap == 0:
         return
-    if gap < _PADDING.size:
+    if gap < PADDING_BYTES_MIN:
         raise RefusedError(
             f"{journal.path}: {gap} bytes between records at offset {position}: no padding fits, so that the "
             "records behind cannot keep their place"
@@ -171,7 +167,8 @@ def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: Writ
     # The header also says where the journal before this one ends.
     buffer, base = bytearray(encode_header(head.version) if head.damage else first), 0
     for offset, data in pieces(fs, salvaged, mark):
-        for piece in (*_padding(base + len(buffer), offset), data):
+        padding = padding_heads(base + len(buffer), offset)
+        for piece in (*(head.ljust(size, b"\0") for _, head, size in padding), data):
             buffer += piece
             if len(buffer) >= _WRITE_BYTES:
                 file.write_at(base, buffer)
@@ -186,16 +183,6 @@ def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: Writ
     if file.size_bytes < size_bytes:
         # Preallocated zeros: a last mark may stand at the end of the file.
         file.write_at(size_bytes - 1, b"\0")
-
-
-def _padding(start: int, stop: int) -> Iterator[bytes]:
-    """Yield padding records from one offset up to another, which is 0 or at least 8 bytes behind it."""
-    while start < stop:
-        size = min(stop - start, _PADDING_BYTES_MAX)
-        if 0 < stop - start - size < _PADDING.size:
-            size -= _PADDING.size
-        yield _PADDING.pack(PADDING_MARK, size - _PADDING.size) + bytes(size - _PADDING.size)
-        start += size
 
 
 def _read_back(fs: FileSystem, path: str, salvaged: SalvagedJournal) -> None:

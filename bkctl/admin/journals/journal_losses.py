@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bkctl.admin.journals.skipped_records import LedgerRecords
-from bkctl.codec.losses import Range, merged_ranges
+from bkctl.codec.losses import Range
 from bkctl.scan.damage import Damage
 
 #: Entries of a ledger that follow each other without a gap. A bookie of an ensemble lacks every so many
@@ -66,9 +66,9 @@ def record_offset(damage: Damage) -> int:
 
 
 def _is_missed(runs: tuple[Range, ...], entry: int) -> bool:
-    """Return whether an entry alone is missing between others of its ledger, which have no gap."""
-    before = next((run for run in merged_ranges(runs) if run[1] == entry - 1), None)
-    behind = next((run for run in merged_ranges(runs) if run[0] == entry + 1), None)
+    """Return whether an entry alone is missing between others of its ledger; ``runs`` are without gaps."""
+    before = next((run for run in runs if run[1] == entry - 1), None)
+    behind = next((run for run in runs if run[0] == entry + 1), None)
     if before is None or behind is None:
         return False
     return max(run[1] - run[0] + 1 for run in (before, behind)) >= _NEIGHBOURS_MIN

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
+from bkctl.admin.ledgers.known_ledgers import names
 from bkctl.codec.digest import Digester
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.scan.digest_book import DigestBook
@@ -74,7 +75,7 @@ class LedgersMetadata:
         source: object = self._find
         every = source.every() if isinstance(source, EveryMetadata) else iter(())
         for ledger, metadata in chain(self._dumped.items(), every):
-            if bookie is None or any(bookie in segment.bookies for segment in metadata.segments):
+            if bookie is None or names(metadata, bookie):
                 yield ledger
 
 
