@@ -34,8 +34,8 @@ def has_idx_files(fs: FileSystem, current_dir: str) -> bool:
     return next(_paths(fs, current_dir), None) is not None
 
 
-def is_index_folder(name: str) -> bool:
-    """Return whether a name in ``current`` is that of a folder of folders of ``.idx`` files."""
+def is_hex_folder(name: str) -> bool:
+    """Return whether a name is one of those that both levels of folders around ``.idx`` files have."""
     return _HEX_DIRECTORY.fullmatch(name) is not None
 
 

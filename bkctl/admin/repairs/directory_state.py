@@ -11,7 +11,6 @@ their number, and a digest of their names, lengths and headers.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from posixpath import join
@@ -20,6 +19,7 @@ from bkctl.codec.file_info import HEADER_BYTES
 from bkctl.codec.repair_record import State
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.scan.directory import REPAIRS_NAME, first_bytes
+from bkctl.scan.idx_tree import is_hex_folder
 from bkctl.vfs.base import FileSystem
 
 #: A file of more bytes has no digest.
@@ -29,12 +29,10 @@ _DIGEST_CHARACTERS = 16
 _BY_LENGTH = (".log", ".txn", ".idx", ".sst")
 
 
-_INDEX_FOLDER = re.compile(r"[0-9a-f]{1,2}/[0-9a-f]{1,2}")
-
-
 def is_index_folder(name: str) -> bool:
     """Return whether a name in a state is that of a folder of ``.idx`` files."""
-    return _INDEX_FOLDER.fullmatch(name) is not None
+    outer, separator, inner = name.partition("/")
+    return bool(separator) and is_hex_folder(outer) and is_hex_folder(inner)
 
 
 def state_of(fs: FileSystem, directories: Sequence[str], names: Sequence[str]) -> State:

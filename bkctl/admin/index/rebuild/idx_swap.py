@@ -17,7 +17,7 @@ from bkctl.admin.index.rebuild.options import IndexFolder
 from bkctl.admin.index.rebuild.state import WorkDirectory, read_json, sync_directory, write_json
 from bkctl.codec.file_info import index_path
 from bkctl.errors import StorageError
-from bkctl.scan.idx_tree import is_index_folder
+from bkctl.scan.idx_tree import is_hex_folder
 
 _KEPT = "kept.json"
 
@@ -97,7 +97,7 @@ def _folder_names(directory: str) -> list[str]:
     except OSError as error:
         raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
     return sorted(
-        entry.name for entry in entries if is_index_folder(entry.name) and entry.is_dir(follow_symlinks=False)
+        entry.name for entry in entries if is_hex_folder(entry.name) and entry.is_dir(follow_symlinks=False)
     )
 
 
