@@ -5,6 +5,9 @@ records, fences and entries of any of its ledgers, and the files behind it only 
 So once a loss was accepted, records of ledgers without a row are kept in all later files, under a row that is
 fenced and in limbo, and at the end every ledger of the directory is in limbo.
 
+A record whose digest fails may be another entry than it says (``doubted_entries``). That is no reason to
+refuse a start; where it is so, all ledgers of the directory are in limbo as well.
+
 A master key that nearly is its ledger's is a damage as well, but it took no entry: accepted, it puts its own
 ledger into limbo.
 """
@@ -22,12 +25,13 @@ from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind, journal_name, parse_journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.doubted_entries import DoubtedEntries
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.second_keys import LedgerLives, ReplayedFile, alike
-from bkctl.engine.torn_records import TornEntries, proves_itself
+from bkctl.engine.torn_records import TornEntries
 from bkctl.engine.write_stage import ENTRY_BYTES_MIN
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.cut_keys import without_cut_keys
@@ -35,6 +39,7 @@ from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal_ends import JournalEnds
 from bkctl.scan.lost_sectors import looks_torn, record_lacks_a_sector
+from bkctl.scan.proved_ids import proves_itself
 from bkctl.vfs import FileSystem
 
 _log = logging.getLogger(__name__)
@@ -82,6 +87,8 @@ class JournalReplay:
         self._journals = journals
         self._directory = directory
         self._accept_loss = accept_loss
+        self._doubtful = False
+        self.doubted = DoubtedEntries(ledgers, report, self.is_known, self.doubt)
         self._files: list[ReplayedFile] = []
         self._lives: LedgerLives | None = None
 
@@ -116,7 +123,7 @@ class JournalReplay:
                 self._missing(gaps[file.journal])
             end = _FileReplay(self, file).run()
             self.report.journals += 1
-        if self.lossy:
+        if self.lossy or self._doubtful:
             # Also those that became known behind the loss.
             self.ledgers.set_limbo(self._number, self._journals)
         return end
@@ -151,6 +158,16 @@ class JournalReplay:
         _log.warning("%s; accepted", what)
         self.ledgers.set_ledger_limbo(ledger)
 
+    def doubt(self, what: str) -> None:
+        """Put every ledger of the directory in limbo: one of them may lack an entry."""
+        _log.warning(
+            "%s; every ledger of this journal is in limbo (a missing entry is answered as unknown) until"
+            " 'bkctl ledger repair' or 'bkctl index limbo --clear'",
+            what,
+        )
+        self._doubtful = True
+        self.ledgers.set_limbo(self._number, self._journals)
+
     def damaged(self, damage: Damage) -> None:
         """Note a range of a journal that cannot be read as records."""
         if damage.unsynced:
@@ -169,6 +186,20 @@ class JournalReplay:
             return
         self.refuse_unless_accepted(what)
         self.report.add_damage(damage)
+
+    def is_known(self, ledger: int) -> bool:
+        """Return whether entries of a ledger are kept; it has no row if it was deleted."""
+        return ledger not in self.skipped_until and self.row(ledger) is not None
+
+    def row(self, ledger: int) -> LedgerData | None:
+        """Return the ledger's row; behind a loss, which may have taken its key record, one is made."""
+        if self.is_lossy(ledger):
+            return self.ledgers.row_behind_a_loss(ledger)
+        return self.ledgers.kept_row(ledger)
+
+    def is_lossy(self, ledger: int) -> bool:
+        """Return whether something of the ledger may have been lost."""
+        return self.lossy or self.ledgers.storage_of(ledger) in self.ledgers.without_rows
 
     @property
     def lives(self) -> LedgerLives:
@@ -204,6 +235,7 @@ class _FileReplay:
         self._report = replay.report
         self._file = file
         self._torn = TornEntries(replay.ledgers, replay.report, file.path)
+        self._doubted = replay.doubted
 
     def run(self) -> ReplayedEnd:
         """Replay the file."""
@@ -230,6 +262,7 @@ class _FileReplay:
                     _log.info("%s: a torn record at offset %d ends it", file.path, item.offset)
                     mark = scan.file.size_bytes
         self._torn.judge()
+        self._doubted.judge()
         records_end = LastMark(file.journal, end) if end else None
         return ReplayedEnd(file.path, LastMark(file.journal, max(end, mark)), records_end)
 
@@ -241,25 +274,40 @@ class _FileReplay:
             reason = "an entry without a header"
             self._replay.damaged(Damage(self._file.path, offset, 4 + size, reason, unsynced=unsynced))
             batch = batch.select([index for index, size in enumerate(batch.sizes) if size >= ENTRY_BYTES_MIN])
+        if not len(batch):
+            return
+        batch = self._doubted.hold(self._present(batch), self._file.path)
         by_storage: dict[LedgerStorage, tuple[list[bytes], list[bytes]]] = {}
-        known = {ledger: self._is_known(ledger) for ledger in set(batch.ledgers)}
+        known = {ledger: self._replay.is_known(ledger) for ledger in set(batch.ledgers)}
         for index, ledger in enumerate(batch.ledgers):
             if not known[ledger]:
                 self._report.skipped_records += 1
                 continue
-            body, offset = batch.body(index), batch.offset(index)
-            if self._may_be_unsynced(offset) and looks_torn(offset, body) and not proves_itself(body):
-                self._torn.hold(offset, ledger, batch.entries[index], body)
-                continue
+            body = batch.body(index)
             keys, bodies = by_storage.setdefault(self._ledgers.storage_of(ledger), ([], []))
             keys.append(body[:16])
             bodies.append(body)
         for storage, (keys, bodies) in by_storage.items():
             self._ledgers.put(storage, keys, bodies)
 
-    def _is_known(self, ledger: int) -> bool:
-        """Return whether entries of a ledger are kept; it has no row if it was deleted."""
-        return ledger not in self._replay.skipped_until and self._row(ledger) is not None
+    def _present(self, batch: EntryBatch) -> EntryBatch:
+        """Return the entries that are of their ledgers' present lives and not torn; hold torn ones."""
+        last = len(batch) - 1
+        if not self._replay.skipped_until and not self._may_be_unsynced(batch.offset(last)):
+            return batch
+        chosen: list[int] = []
+        for index, ledger in enumerate(batch.ledgers):
+            offset = batch.offset(index)
+            if ledger in self._replay.skipped_until:
+                self._report.skipped_records += 1
+            elif self._may_be_unsynced(offset) and _is_torn(offset, batch.body(index)):
+                if self._replay.is_known(ledger):
+                    self._torn.hold(offset, ledger, batch.entries[index], batch.body(index))
+                else:
+                    self._report.skipped_records += 1
+            else:
+                chosen.append(index)
+        return batch if len(chosen) == len(batch.ledgers) else batch.select(chosen)
 
     def _may_be_unsynced(self, offset: int) -> bool:
         return self._file.hole_from is not None and offset >= self._file.hole_from
@@ -267,16 +315,6 @@ class _FileReplay:
     def _lacks_sector(self, record: MarkedRecord) -> bool:
         """Return whether a special record, whose lengths have been checked, is perhaps half written."""
         return self._may_be_unsynced(record.offset) and record_lacks_a_sector(record.offset, record.body)
-
-    def _row(self, ledger: int) -> LedgerData | None:
-        """Return the ledger's row; behind a loss, which may have taken its key record, one is made."""
-        if self._is_lossy(ledger):
-            return self._ledgers.row_behind_a_loss(ledger)
-        return self._ledgers.kept_row(ledger)
-
-    def _is_lossy(self, ledger: int) -> bool:
-        """Return whether something of the ledger may have been lost."""
-        return self._replay.lossy or self._ledgers.storage_of(ledger) in self._ledgers.without_rows
 
     def _special(self, record: MarkedRecord) -> None:
         ledger = record.ledger
@@ -297,7 +335,7 @@ class _FileReplay:
         return LastMark(self._file.journal, record.offset)
 
     def _fence(self, ledger: int) -> None:
-        row = self._row(ledger) if self._is_lossy(ledger) else self._ledgers.row(ledger)
+        row = self._replay.row(ledger) if self._replay.is_lossy(ledger) else self._ledgers.row(ledger)
         # Java journals the fence of a ledger without entries with no key. It is kept under a blank one: an
         # acknowledged fence must hold, and a ledger that was deleted is collected again.
         row = LedgerData(fenced=True, master_key=b"") if row is None else replace(row, fenced=True)
@@ -305,7 +343,7 @@ class _FileReplay:
         self._report.fences += 1
 
     def _explicit_lac(self, record: MarkedRecord) -> None:
-        row = self._row(record.ledger)
+        row = self._replay.row(record.ledger)
         if row is None:
             self._report.skipped_records += 1
             return
@@ -326,7 +364,7 @@ class _FileReplay:
             key = b""
         if row is None:
             # Behind a loss the ledger's first entries and its fence may be among what is lost.
-            row = LedgerData(fenced=False, master_key=key, limbo=self._is_lossy(record.ledger))
+            row = LedgerData(fenced=False, master_key=key, limbo=self._replay.is_lossy(record.ledger))
             self._ledgers.set_row(record.ledger, row)
         elif is_blank(row.master_key):
             self._ledgers.set_row(record.ledger, replace(row, master_key=key))
@@ -349,16 +387,21 @@ class _FileReplay:
             # Which of the two is the present one is perhaps what was lost. Nothing is forgotten.
             replay.refuse_unless_accepted(f"{what}, and a newer one may be lost")
             if life is not None:
-                self._ledgers.set_row(ledger, replace(self._row(ledger) or row, master_key=life.key))
+                self._ledgers.set_row(ledger, replace(self._replay.row(ledger) or row, master_key=life.key))
             return
         if life.key != row.master_key or ledger in replay.keyed:
             self._ledgers.forget(ledger)
             self._torn.forget(ledger)
+            self._doubted.forget(ledger)
         _log.warning("%s: it was deleted and made again, what was there before is forgotten", what)
         if life.start == self._position(record):
             self._ledgers.set_row(ledger, LedgerData(fenced=False, master_key=key))
         else:
             replay.skipped_until[ledger] = life.start
+
+
+def _is_torn(offset: int, body: bytes) -> bool:
+    return looks_torn(offset, body) and not proves_itself(body)
 
 
 def _is_behind(blob: bytes, known: bytes | None) -> bool:

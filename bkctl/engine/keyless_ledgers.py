@@ -6,11 +6,15 @@ journal alone. Only the cluster can distinguish the two. A ledger that its metad
 gets a row, fenced and in limbo, and so does one whose metadata cannot be read: garbage collection removes a
 row that is not needed. Without a cluster the records are left out, as Java does, and the report says how
 many.
+
+Behind a loss, key and entries of a ledger may be gone together. Then the cluster is asked for all ledgers
+that it places on this bookie.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.errors import BkctlError, CorruptionError
@@ -43,6 +47,17 @@ class KeylessLedgers:
             self._silent = True
             _log.warning("which ledgers without a key are kept here cannot be told: %s", error)
         return True
+
+    def all_kept(self) -> Iterator[int]:
+        """Yield the ledgers that the cluster places on this bookie, as far as it answers."""
+        if self._cluster is None or self._silent:
+            _log.warning("which ledgers lost everything on this bookie is not known without the metadata")
+            return
+        try:
+            yield from self._cluster.kept_here()
+        except BkctlError as error:
+            self._silent = True
+            _log.warning("which ledgers lost everything on this bookie cannot be told: %s", error)
 
     @property
     def skipped(self) -> list[int]:

@@ -15,8 +15,9 @@ unless the metadata still place the ledger on this bookie (``keyless_ledgers``);
 where the key may be what was lost, they are kept under a blank key, fenced.
 So is a fence without a key. Of two keys of one ledger the last one counts (``second_keys``).
 
-In that same tail a record may be half written (``torn_records``): it replaces nothing that is known, and is
-not served where it is known to be torn.
+A record whose digest fails is replayed as the entry that its digest proves, and raises a doubt where it
+proves none (``doubted_entries``). In that same tail a record may be half written (``torn_records``): it
+replaces nothing that is known, and is not served where it is known to be torn.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class Replay:
         self._lost_indexes = lost_indexes
         #: Where the records of each journal directory end, None where none was read.
         self.records_ends: list[LastMark | None] = []
+        #: Numbers of the journal directories of which a loss was accepted.
+        self._lossy: set[int] = set()
         self._report = ReplayReport()
         self._ledgers = ReplayedLedgers(storages, lock, self._report, KeylessLedgers(cluster))
 
@@ -86,6 +89,8 @@ class Replay:
         for lost in self._lost_indexes:
             self._accept(lost)
         ends = [self._replay(number, path) for number, path in enumerate(self._journal_directories)]
+        if self._lossy or self._ledgers.without_rows:
+            self._ledgers.add_those_kept_here(self._lossy, len(self._journal_directories))
         self._note_keyless()
         # Entries, locations and rows are durable before any mark says so.
         for storage in self._storages:
@@ -133,7 +138,7 @@ class Replay:
 
     def _replay(self, number: int, directory: str) -> ReplayedEnd | None:
         """Replay one journal directory; the end of its last file, None without files."""
-        return JournalReplay(
+        replay = JournalReplay(
             self._filesystem,
             number,
             len(self._journal_directories),
@@ -141,4 +146,8 @@ class Replay:
             self._ledgers,
             self._report,
             accept_loss=self._accept_loss,
-        ).run(self._marks.read(number))
+        )
+        end = replay.run(self._marks.read(number))
+        if replay.lossy:
+            self._lossy.add(number)
+        return end

@@ -16,8 +16,10 @@ class ReplayReport:
 
     ``damages`` and ``missing_journals`` are accepted losses; with ``lost_indexes``, the ledger directories
     whose index was lost, they put ``limbo_ledgers`` in limbo. ``torn_records`` were never acknowledged and
-    are not served. ``skipped_records`` are of ``skipped_ledgers`` without a row and a key, or of earlier
-    lives of their ledgers; ``keyless_ledgers`` have neither as well, and are kept in limbo.
+    are not served. ``mended_records`` had a damaged id, and their digests proved the right one;
+    ``doubted_records`` may be other entries than they say. ``skipped_records`` are of ``skipped_ledgers``
+    without a row and a key, or of earlier lives of their ledgers; ``keyless_ledgers`` have neither as well,
+    and are kept in limbo.
     """
 
     journals: int = 0
@@ -29,6 +31,8 @@ class ReplayReport:
     keyless_ledgers: int = 0
     unsynced_holes: int = 0
     torn_records: int = 0
+    mended_records: int = 0
+    doubted_records: int = 0
     damages: list[Damage] = field(default_factory=list)
     damage_count: int = 0
     missing_journals: int = 0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.keyless_ledgers import KeylessLedgers
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
+
+_log = logging.getLogger(__name__)
 
 
 class ReplayedLedgers:
@@ -74,6 +77,25 @@ class ReplayedLedgers:
             for ledger in storage.ledgers.ledgers():
                 if ledger % journals == number:
                     self.set_ledger_limbo(ledger)
+
+    def add_those_kept_here(self, journals: Container[int], count: int) -> None:
+        """Give a row to each ledger that the cluster places here, and of which everything may be lost.
+
+        ``journals`` are the numbers of the journal directories, of ``count``, that lost something. The rows
+        are fenced and in limbo.
+        """
+        added = 0
+        for ledger in self.keyless.all_kept():
+            lossy = ledger % count in journals or self.storage_of(ledger) in self.without_rows
+            if lossy and self.row(ledger) is None:
+                self.row_behind_a_loss(ledger)
+                added += 1
+        if added:
+            _log.warning(
+                "of %d ledgers that the metadata place here nothing is left in index and journals; they are"
+                " fenced and in limbo until 'bkctl ledger repair' or 'bkctl index limbo --clear'",
+                added,
+            )
 
     def set_ledger_limbo(self, ledger: int) -> None:
         """Put a known ledger in limbo: a missing entry is answered as unknown."""

@@ -24,29 +24,16 @@ in the tail where the last fdatasync ended is not known, because clients write z
 from __future__ import annotations
 
 import logging
-from itertools import islice
 
-from bkctl.codec.digest import Digester
-from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.doubted_entries import has_another, has_crcs
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
-from bkctl.errors import BookieError
-from bkctl.types import DigestType
 
 _log = logging.getLogger(__name__)
 
-#: Digests that a bookie can check.
-_KEYLESS = (Digester(DigestType.CRC32C), Digester(DigestType.CRC32))
-#: Entries of a ledger that are tried to learn its digest.
-_TRIED_ENTRIES = 16
 #: Records held back until the end of their file; beyond this they are judged by what is known so far.
 _HELD_RECORDS_MAX = 1000
 _HELD_BYTES_MAX = 16 << 20
-
-
-def proves_itself(body: bytes) -> bool:
-    """Return whether an entry's digest is a CRC that checks."""
-    return any(digester.checks(body) for digester in _KEYLESS)
 
 
 class TornEntries:
@@ -86,10 +73,10 @@ class TornEntries:
         for offset, ledger, entry, body in held:
             storage = self._ledgers.storage_of(ledger)
             behind = self._unsynced_from is not None and offset > self._unsynced_from
-            if not behind and _has_crcs(storage, ledger):
+            if not behind and has_crcs(storage, ledger):
                 self.hole(offset)
                 behind = True
-            if behind or _has_another(storage, ledger, entry, body):
+            if behind or has_another(storage, ledger, entry, body):
                 self._report.torn_records += 1
                 _log.warning(
                     "%s: the record at offset %d (ledger %d, entry %d) was never synced and lacks a sector;"
@@ -101,28 +88,3 @@ class TornEntries:
                 )
             else:
                 self._ledgers.put(storage, [body[:16]], [body])
-
-
-def _has_another(storage: LedgerStorage, ledger: int, entry: int, body: bytes) -> bool:
-    """Return whether the entry is there with other bytes; one that cannot be read counts as not there."""
-    if entry < 0:
-        return False
-    try:
-        return storage.read(ledger, entry) != body
-    except BookieError:
-        return False
-
-
-def _has_crcs(storage: LedgerStorage, ledger: int) -> bool:
-    """Return whether the ledger's digests are CRCs: one of its entries proves itself."""
-    try:
-        entries = list(islice(storage.entries(ledger), _TRIED_ENTRIES))
-    except BookieError:
-        return False
-    for entry in entries:
-        try:
-            if proves_itself(storage.read(ledger, entry)):
-                return True
-        except BookieError:
-            continue
-    return False

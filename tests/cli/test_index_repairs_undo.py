@@ -99,3 +99,33 @@ def test_where_nothing_changes_nothing_is_written(run_cli: Run, bookie: Truthful
     assert run_cli("index", "repair", bookie.root, "--yes").exit_code == 0
     assert run_cli("index", "limbo", "1", bookie.root, "--clear", "--yes").exit_code == 0
     assert content(bookie.root) == before
+
+
+@pytest.mark.parametrize("named", ["the whole bookie", "the index alone"])
+@pytest.mark.parametrize("verb", ["limbo", "repair"])
+def test_a_start_is_noticed_that_left_the_index_files_as_they_were(
+    run_cli: Run, tmp_path: Path, dump: Path, verb: str, named: str
+) -> None:
+    """The index files have directories of their own, where a start leaves no trace."""
+    bookie = TruthfulBookie.make(tmp_path / "bookie", "idx", 1)
+    damage(bookie)
+    ledgers, index = bookie.current(), bookie.root / "i0" / "current"
+    index.mkdir(parents=True)
+    for folder in ledgers.iterdir():
+        if folder.is_dir() and len(folder.name) <= 2:
+            folder.rename(index / folder.name)
+    (index / "VERSION").write_bytes((ledgers / "VERSION").read_bytes())
+    before = content(bookie.root)
+    place = bookie.root if named == "the whole bookie" else index
+    words = {"limbo": ("limbo", 1, place), "repair": ("repair", place, "--metadata", dump)}[verb]
+    done = run_cli("index", *words, "--yes")
+    assert done.exit_code == 0, done.stderr
+    mark = ledgers / "lastMark"
+    old = mark.read_bytes()
+    mark.write_bytes(old[:-1] + bytes([old[-1] ^ 1]))
+    refused = run_cli("repair", "undo", bookie.root, "--yes")
+    assert refused.exit_code == 4
+    assert f"{mark} is changed" in refused.stderr
+    mark.write_bytes(old)
+    assert run_cli("repair", "undo", bookie.root, "--yes").exit_code == 0
+    assert content(bookie.root) == before

@@ -29,10 +29,10 @@ from tests.support.truthful_bookie import DELETED, TruthfulBookie, started
 Run = Callable[..., Any]
 
 
-def written(uri: str) -> int:
+def written(uri: str, replicas: int = 3) -> int:
     async def write() -> int:
         async with await BookKeeper.connect(uri) as client:
-            ledger = await client.create(3, 3, 2)
+            ledger = await client.create(replicas, replicas, min(replicas, 2))
             for number in range(20):
                 await ledger.append(b"%d" % number * 50)
             await ledger.close()
@@ -105,6 +105,36 @@ def test_a_plan_is_made_and_run_across_a_start_of_the_bookie(
         assert [event["event"] for event in events] == ["begun", "ended"] * (len(rows) + 1)
         third = run_cli("repair", "run", plan)
         assert (third.exit_code, {row["was_done"] for row in from_ndjson(third.stdout)}) == (0, {True})
+
+
+def test_the_metadata_store_that_the_configuration_names_is_asked_for_what_is_lost(
+    run_cli: Run, tmp_path: Path
+) -> None:
+    """The journals are gone, and with them all that the bookie itself knew of some ledgers, perhaps."""
+    conf, mine = tmp_path / "bk.conf", tmp_path / "mine"
+    keys = {
+        "journalDirectories": str(mine / "journal"),
+        "ledgerDirectories": str(mine / "ledgers"),
+        "metadataServiceUri": f"embedded://{tmp_path}/metadata.db",
+        "allowLoopback": "true",
+    }
+    conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    with EmbeddedBookie(mine, metadata_uri=keys["metadataServiceUri"], overrides=keys):
+        written(keys["metadataServiceUri"], 1)
+    for journal in (mine / "journal" / "current").glob("*.txn"):
+        journal.unlink()
+
+    def salvages(*options: object) -> list[list[str]]:
+        made = run_cli("repair", "plan", "--conf", conf, *options)
+        words = [row["command"] or [] for row in from_ndjson(made.stdout)]
+        return [each for each in words if each[1:3] == ["journal", "salvage"]]
+
+    (salvage,) = salvages()
+    assert salvage[salvage.index("--metadata") + 1] == keys["metadataServiceUri"]
+    # A store that does not answer is not asked: the repair goes on without it.
+    conf.write_text(conf.read_text().replace("metadata.db", "gone.db"))
+    (salvage,) = salvages()
+    assert "--metadata" not in salvage
 
 
 DEMO = Path(__file__).parents[1] / "data" / "demo"

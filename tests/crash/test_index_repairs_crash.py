@@ -60,7 +60,7 @@ def repair_it(bookie: BookieInMemory) -> None:
     known = KnownLedgers.of(DumpedCluster(dump, trusted=True), cookie, None)
     plan = plan_repair(bookie.files, CURRENT, known, bookie.databases)
     assert plan.changes
-    repair_on_record(bookie.files, ManualClock(), [plan], {CURRENT: known}, bookie.databases)
+    repair_on_record(bookie.files, ManualClock(), [CURRENT], [plan], {CURRENT: known}, bookie.databases)
 
 
 def put_into_limbo(bookie: BookieInMemory) -> None:

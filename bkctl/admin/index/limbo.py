@@ -92,7 +92,8 @@ def set_limbo_on_record(
 ) -> None:
     """Do what :func:`set_limbo` does, so that ``repair undo`` goes back.
 
-    ``dirs`` are those of the plan, and have the record. Raises as :func:`set_limbo`; ``settle_unfinished``
+    ``dirs`` are those of the plan, and others in which a start of the bookie leaves a trace; they have the
+    record. Raises as :func:`set_limbo`; ``settle_unfinished``
     takes back what was reached.
     """
     changed = [row for row in planned if row.changed]

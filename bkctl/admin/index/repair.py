@@ -139,17 +139,20 @@ def plan_repair(
 def repair_on_record(
     fs: WritableFileSystem,
     clock: Clock,
+    dirs: Sequence[str],
     plans: Sequence[RepairPlan],
     known: Mapping[str, KnownLedgers],
     databases: IndexDatabases,
 ) -> list[RepairPlan]:
     """Do what was planned in directories that a ``DirectoryLock`` holds, so that ``repair undo`` goes back.
 
+    ``dirs`` are those of the plans, and others in which a start of the bookie leaves a trace; they have the
+    record.
     Returns what was done. Raises as :func:`repair`; ``settle_unfinished`` takes back what was reached.
     """
     intents = [intent for plan in plans for intent in _intents(fs, plan)]
     changes = sum(plan.changes for plan in plans)
-    record = begin_repair(fs, clock, [plan.dir for plan in plans], MADE_BY, f"{changes} rows", intents)
+    record = begin_repair(fs, clock, dirs, MADE_BY, f"{changes} rows", intents)
     done = [repair(fs, plan.dir, known.get(plan.dir), databases) if plan.changes else plan for plan in plans]
     record.finish()
     return done

@@ -82,18 +82,7 @@ def pieces(
             item = _with_right_key(found_item, keys)
             if behind is not None and journal.journal_id >= mark.journal_id:
                 note_item(_without(item, useless, owners), marked, END.offset, behind)
-            if isinstance(item, EntryBatch):
-                found = [
-                    (item.offset(index), frame(_with_owner(item.body(index), owners.get(item.offset(index)))))
-                    for index in range(len(item))
-                ]
-            elif isinstance(item, MarkedRecord) and item.kind is RecordKind.PADDING:
-                found = [(item.end, b"")]
-            elif isinstance(item, MarkedRecord):
-                found = [(item.offset, frame(item.body))]
-            else:
-                continue
-            for offset, data in found:
+            for offset, data in _framed(item, owners):
                 if offset in useless:
                     continue
                 if position < marked < offset:
@@ -103,6 +92,17 @@ def pieces(
                 _check_gap(journal, version, position, offset)
                 yield offset, data
                 position = offset + len(data)
+
+
+def _framed(item: Item, owners: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
+    """Yield the records of an item framed, each with its offset; of padding its end, with nothing."""
+    if isinstance(item, EntryBatch):
+        for index in range(len(item)):
+            offset = item.offset(index)
+            yield offset, frame(_with_owner(item.body(index), owners.get(offset)))
+    elif isinstance(item, MarkedRecord):
+        is_padding = item.kind is RecordKind.PADDING
+        yield (item.end, b"") if is_padding else (item.offset, frame(item.body))
 
 
 def _with_right_key(item: Item, keys: Mapping[int, bytes]) -> Item:

@@ -26,6 +26,22 @@ def index_dirs(paths: list[str]) -> list[str]:
     return found
 
 
+def watched_dirs(paths: list[str]) -> list[str]:
+    """Return the directories in which a bookie that starts on an index below the paths leaves a trace.
+
+    A start need not touch an ``.idx`` file; it does touch the ledger directories. Raises as
+    :func:`index_dirs`.
+    """
+    from bkctl.directories.index_spaces import index_spaces
+    from bkctl.scan.files.paths import directories
+
+    filesystem, indexes = PosixFileSystem(), index_dirs(paths)
+    found = directories(filesystem, paths)
+    spaces = [space for space in index_spaces(filesystem, found) if space.kind.has_file_per_ledger]
+    places = [path for space in spaces for path in (*space.index_dirs, *space.log_dirs)]
+    return list(dict.fromkeys([*indexes, *(place.path for place in found), *places]))
+
+
 def locked(dirs: list[str]) -> DirectoryLock:
     """Return a lock on the directories to be entered; say what else there is to know about them."""
     from bkctl.directories.holders import DirectoryLock

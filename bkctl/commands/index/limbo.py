@@ -11,7 +11,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.targets import paths_or_default, split_targets
-from bkctl.commands.index.databases import DIR, index_dirs, locked
+from bkctl.commands.index.databases import DIR, index_dirs, locked, watched_dirs
 from bkctl.errors import UsageError
 from bkctl.vfs import PosixFileSystem
 
@@ -67,5 +67,5 @@ def limbo_command(
         if changes:
             ask(f"{'clear' if clear else 'set'} the limbo flag of {changes} ledgers", yes=yes)
             lock.recheck()
-            set_limbo_on_record(filesystem, SystemClock(), dirs, rows, rocks_databases())
+            set_limbo_on_record(filesystem, SystemClock(), watched_dirs(paths), rows, rocks_databases())
         write_rows(rows, LIMBO_SCHEMA, output)

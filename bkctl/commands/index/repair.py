@@ -12,7 +12,7 @@ from bkctl.commands.frame.known_cluster import KnownClusterOptions, known_cluste
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
-from bkctl.commands.index.databases import DIR, index_dirs, locked
+from bkctl.commands.index.databases import DIR, index_dirs, locked, watched_dirs
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -84,7 +84,10 @@ def repair_command(
                 if changes:
                     ask(f"change {changes} ledger rows in {_counted(dirs)}", yes=yes)
                     lock.recheck()
-                    plans = repair_on_record(filesystem, SystemClock(), plans, ledgers, rocks_databases())
+                    watched = watched_dirs(paths)
+                    plans = repair_on_record(
+                        filesystem, SystemClock(), watched, plans, ledgers, rocks_databases()
+                    )
                 _write_repairs(plans, output)
     raise typer.Exit(int(any(row.kind == "damaged" for plan in plans for row in plan.rows)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from posixpath import abspath, normpath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,8 @@ _JOURNAL_KINDS = frozenset({"missing_journal", "mark_beyond_journal", "damaged_j
 _SWAPPED = "journal directories were swapped"
 #: Findings of logs that a salvage ends: damaged bytes, or a log of another ledger directory.
 _SALVAGED_KINDS = frozenset({"damaged_log", "wrong_log_id_space"})
+#: The doctor's findings of a metadata store that does not answer, or has no cluster.
+_NO_METADATA = frozenset({"no_answer", "no_cluster"})
 #: In the row of a log: where its index is, for a storage over several directories.
 _INDEX = "index of the log"
 _EXCHANGED_KNOW = (
@@ -104,9 +107,11 @@ def plan_command(
     code, content = read_own_command([*examined, "-o", "json"])
     if code not in (0, 1, 3):
         raise typer.Exit(code)
-    rows = [_with_salvage(row, configuration) for row in _rows(content)]
-    rows = _in_order(_with_digests(rows, configuration))
-    rows = _with_journal_salvage(rows, configuration, paths)
+    found = _rows(content)
+    asking = _asking_the_store(found, configuration)
+    rows = [_with_salvage(row, asking) for row in found]
+    rows = _in_order(_with_digests(rows, asking))
+    rows = _with_journal_salvage(rows, asking, paths)
     if lost_disk:
         rows = _with_rebuild(rows, configuration, lost_disk)
     plan = bound(plan_of(rows, examined, _cluster(configuration), described), configuration, paths)
@@ -131,6 +136,22 @@ def _rows(content: bytes) -> list[dict[str, Any]]:
         raise BkctlError(f"what 'bkctl doctor' wrote is no JSON: {error}") from None
     assert isinstance(rows, list), "the doctor writes an array"
     return rows
+
+
+def _asking_the_store(
+    rows: list[dict[str, Any]], configuration: ConfigurationOptions
+) -> ConfigurationOptions:
+    """Return the configuration with the metadata store that its file names, if that answered the doctor.
+
+    Only the metadata know a ledger of which a loss has left nothing on the bookie, not even its id.
+    """
+    from bkctl.commands.frame.bookie_options import bookie_config
+
+    silent = any(row["kind"] in _NO_METADATA for row in rows)
+    if configuration.metadata_uri is not None or configuration.conf is None or silent:
+        return configuration
+    uri = bookie_config(configuration, tell=lambda _: None).metadata.uri
+    return replace(configuration, metadata_uri=uri)
 
 
 def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> dict[str, Any]:

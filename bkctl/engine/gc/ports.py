@@ -5,7 +5,7 @@ The runner of the bookie connects it to metadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -43,6 +43,9 @@ class LedgerDirectory(Protocol):
 
     def is_kept_here(self, ledger: int) -> bool:
         """Return whether the ledger exists and its metadata name this bookie for any of its entries."""
+
+    def kept_here(self) -> Iterator[int]:
+        """Yield the ledgers of :meth:`is_kept_here`, and those whose metadata do not decode."""
 
 
 class ReplicaDirectory(Protocol):

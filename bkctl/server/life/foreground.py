@@ -185,6 +185,8 @@ def _log_serving(report: StartReport, loop: str) -> None:
             "replayed_entries": recovery.entries,
             "replayed_journals": recovery.journals,
             "skipped_records": recovery.skipped_records,
+            "mended_records": recovery.mended_records,
+            "doubted_records": recovery.doubted_records,
             "keyless_ledgers": recovery.keyless_ledgers,
             "seconds": round(recovery.seconds, 3),
             "unclean": report.unclean,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bkctl.errors import RefusedError
-from bkctl.metadata.api import LedgerRange, MetadataStore, find_ledger
+from bkctl.errors import CorruptionError, RefusedError
+from bkctl.metadata.api import LedgerRange, MetadataStore, StoredLedger, find_ledger
 
 
 class LiveLedgers:
@@ -39,6 +39,17 @@ class LiveLedgers:
         found = find_ledger(self._store.ledgers, ledger)
         if found is None:
             return False
+        return self._is_named_in(found)
+
+    def kept_here(self) -> Iterator[int]:
+        """Yield the ledgers whose metadata name this bookie, and those whose metadata do not decode."""
+        self._require_the_cluster()
+        ledgers = self._store.ledgers
+        for ledger, found in ledgers.read_ledgers(ledgers.ledgers()):
+            if isinstance(found, CorruptionError) or (found is not None and self._is_named_in(found)):
+                yield ledger
+
+    def _is_named_in(self, found: StoredLedger) -> bool:
         return any(self._bookie in segment.bookies for segment in found.metadata.segments)
 
     def _require_the_cluster(self) -> None:
@@ -46,5 +57,5 @@ class LiveLedgers:
         if found != self._instance_id:
             raise RefusedError(
                 f"the metadata store is of cluster instance {found or 'none'}, this bookie of"
-                f" {self._instance_id or 'none'}: no ledger is deleted by what it says"
+                f" {self._instance_id or 'none'}: what it says of ledgers counts for nothing here"
             )

@@ -8,7 +8,8 @@ event              fields
 ================== ==============================================================================
 starting           ``pid``, ``version``
 serving            ``bookie``, ``port``, ``http_port``, ``metrics_port``, ``loop``, ``replayed_entries``,
-                   ``replayed_journals``, ``skipped_records``, ``keyless_ledgers``, ``seconds``, ``unclean``
+                   ``replayed_journals``, ``skipped_records``, ``mended_records``, ``doubted_records``,
+                   ``keyless_ledgers``, ``seconds``, ``unclean``
 ended_by_error     ``error``, ``exit_code``: of the process, whether it had served or not
 mode_changed       ``read_only``
 admin_change       ``peer``, ``token``, ``method``, ``path``, ``status``: a change over HTTP, or entries

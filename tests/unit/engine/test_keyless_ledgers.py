@@ -8,9 +8,9 @@ import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.errors import BkctlError, CorruptionError, LedgerLimboError, NoLedgerError, StorageError
-from tests.support.engine_rig import KEY, EngineRig, entry_body
+from tests.support.engine_rig import KEY, EngineRig, entry_body, small_settings
 from tests.unit.engine.gc.gc_rig import Cluster
-from tests.unit.engine.test_lossy_starts import journal_ids, journal_path, read_or_error
+from tests.unit.engine.test_lossy_starts import journal_ids, journal_path, read_or_error, remove_journal
 
 BIT_OF_THE_LEDGER = 4 + 7
 
@@ -97,3 +97,43 @@ def test_a_fence_without_a_key_asks_nobody() -> None:
     with rig.cut_off(cluster=cluster) as after:
         report = after.start()
         assert (report.fences, report.keyless_ledgers, cluster.reads) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("journals", [1, 3])
+def test_behind_an_accepted_loss_no_ledger_that_the_metadata_place_here_is_denied(
+    journals: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everything of ledger 7 stood in a journal that is gone; ledger 8 is another bookie's."""
+    cluster = Cluster([2, 7, 8])
+    cluster.elsewhere.add(8)
+    rig = EngineRig(small_settings(journals=journals))
+    rig.start()
+    rig.add(2, 0)
+    rig.bookie.checkpoint()
+    rig.add(7, 0)
+    with rig.cut_off(cluster=cluster) as after:
+        directory = f"/journal{7 % journals}/current"
+        for journal in journal_ids(after, directory):
+            remove_journal(after, journal, directory)
+        report = after.start(accept_loss=True)
+        assert report.missing_journals == 1
+        assert read_or_error(after, 7, range(1)) == [LedgerLimboError]
+        row = after.bookie.storages[0].ledgers.get(7)
+        assert row is not None
+        assert row.fenced
+        assert read_or_error(after, 8, range(1)) == [NoLedgerError]
+        assert "of 1 ledgers that the metadata place here nothing is left" in caplog.text
+
+
+def test_an_accepted_loss_without_an_answer_of_the_cluster_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster([2])
+    cluster.read_error = StorageError("away")
+    rig = EngineRig()
+    rig.start()
+    rig.add(2, 0)
+    rig.bookie.checkpoint()
+    with rig.cut_off(cluster=cluster) as after:
+        for journal in journal_ids(after):
+            remove_journal(after, journal)
+        after.start(accept_loss=True)
+        assert "which ledgers lost everything on this bookie cannot be told: away" in caplog.text

@@ -80,6 +80,11 @@ class Cluster:
             raise self.read_error
         return ledger in self.live and ledger not in self.elsewhere
 
+    def kept_here(self) -> Iterator[int]:
+        if self.read_error is not None:
+            raise self.read_error
+        yield from sorted(self.live - self.elsewhere)
+
 
 class GcRig(StorageRig):
     """A :class:`StorageRig` whose ledgers have rows, with a collector that runs when it is told to."""

@@ -1,0 +1,253 @@
+"""What a start makes of journal records whose digest fails: no entry becomes another, none is denied."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from bkctl.codec.digest import Digester
+from bkctl.codec.entry import EntryHeader, encode, frame
+from bkctl.codec.journal import encode_header, parse_journal_name
+from bkctl.engine.settings import BookieSettings
+from bkctl.engine.write_stage import SingleAdd
+from bkctl.errors import BookieError, LedgerLimboError, NoEntryError, NoLedgerError
+from bkctl.scan.proved_ids import EntryIds, with_ids
+from bkctl.storage_kinds import SORTED_LEDGER_STORAGE
+from bkctl.types import DigestType
+from tests.support.engine_rig import KEY, Answers, EngineRig, entry_body, small_settings
+
+JOURNALS = "/journal0/current"
+INDEX_FILES = replace(
+    small_settings(),
+    storage=replace(small_settings().storage, storage_class=SORTED_LEDGER_STORAGE),
+)
+LEDGERS = (4, 5, 6)
+ENTRIES = range(5)
+
+Change = Callable[[bytes], bytes]
+
+
+def with_digest(digest_type: DigestType, ledger: int, number: int) -> bytes:
+    payload = b"%d-%d" % (ledger, number)
+    return encode(
+        EntryHeader(ledger, number, number - 1, len(payload)), payload, Digester.of(digest_type, b"secret")
+    )
+
+
+def crc32c(ledger: int, number: int) -> bytes:
+    return entry_body(ledger, number, b"%d-%d" % (ledger, number))
+
+
+def killed(
+    changes: Mapping[tuple[int, int], Change],
+    *,
+    body_of: Callable[[int, int], bytes] = crc32c,
+    ledgers: tuple[int, ...] = LEDGERS,
+    flushed: int = 0,
+    settings: BookieSettings | None = None,
+) -> EngineRig:
+    """A bookie that was killed with all entries in its journal; records of some were changed there since.
+
+    The first ``flushed`` entries of each ledger stand in front of the last mark.
+    """
+    rig = EngineRig(settings)
+    rig.start()
+    answers = Answers()
+    for number in ENTRIES:
+        if flushed and number == flushed:
+            rig.bookie.checkpoint()
+        for ledger in ledgers:
+            rig.bookie.writes.add(SingleAdd(body_of(ledger, number), KEY, answers, number))
+            answers.wait(number * len(ledgers) + ledgers.index(ledger) + 1)
+    assert not answers.bad
+    after = rig.cut_off()
+    found = 0
+    for name in after.memory.names(JOURNALS):
+        if parse_journal_name(name) is None:
+            continue
+        file = after.memory.open_to_write(f"{JOURNALS}/{name}")
+        content = file.read_at(0, file.size_bytes)
+        for (ledger, number), change in changes.items():
+            body = body_of(ledger, number)
+            if (at := content.find(frame(body))) >= 0:
+                changed = change(body)
+                assert len(changed) == len(body)
+                file.write_at(at + 4, changed)
+                found += 1
+        file.sync()
+        file.close()
+    assert found == len(changes)
+    return after
+
+
+def says(ledger: int, entry: int) -> Change:
+    return lambda body: with_ids(body, EntryIds(ledger, entry))
+
+
+def payload_damaged(body: bytes) -> bytes:
+    return body[:-1] + bytes([body[-1] ^ 1])
+
+
+def read(rig: EngineRig, ledger: int, entry: int) -> bytes | type[BookieError]:
+    try:
+        return rig.bookie.reads.read(ledger, entry)
+    except BookieError as error:
+        return type(error)
+
+
+def assert_all_there(rig: EngineRig, body_of: Callable[[int, int], bytes] = crc32c) -> None:
+    for ledger in LEDGERS:
+        for number in ENTRIES:
+            assert read(rig, ledger, number) == body_of(ledger, number)
+
+
+@pytest.mark.parametrize("digest_type", [DigestType.CRC32C, DigestType.CRC32])
+@pytest.mark.parametrize(
+    ("ledger", "entry"),
+    [(4, 2), (7, 2), (5 | 1 << 40, 2), (5, 3), (5, 0), (5, 2 | 1 << 50), (0x7F7F7F7F, 2)],
+    ids=["entry of another ledger", "unknown ledger", "high bit", "entry that is there", "first entry",
+         "entry far away", "ledger id overwritten"],
+)  # fmt: skip
+def test_a_record_is_replayed_as_the_entry_that_its_digest_proves(
+    ledger: int, entry: int, digest_type: DigestType, caplog: pytest.LogCaptureFixture
+) -> None:
+    def body_of(of: int, number: int) -> bytes:
+        return with_digest(digest_type, of, number)
+
+    with killed({(5, 2): says(ledger, entry)}, body_of=body_of) as rig:
+        with caplog.at_level(logging.WARNING):
+            report = rig.start()
+        assert_all_there(rig, body_of)
+        assert (report.mended_records, report.doubted_records, report.limbo_ledgers) == (1, 0, 0)
+        assert f"says ledger {ledger}, entry {entry}, and its digest proves ledger 5, entry 2" in caplog.text
+        assert read(rig, 5, 99) is NoEntryError
+
+
+def test_what_was_mended_outlives_the_next_start() -> None:
+    with killed({(5, 2): says(4, 2)}) as rig:
+        rig.start()
+        with rig.cut_off() as again:
+            assert again.start().mended_records == 0
+            assert_all_there(again)
+
+
+def test_the_last_record_of_all_is_mended_too() -> None:
+    """The other entries of its ledger stand in front of the last mark, where no replay reads them."""
+    with killed({(5, 4): says(7, 4)}, flushed=4) as rig:
+        assert rig.start().mended_records == 1
+        assert_all_there(rig)
+
+
+def overwritten(body: bytes) -> bytes:
+    return b"\x11" * 16 + body[16:]
+
+
+def overwritten_entry(body: bytes) -> bytes:
+    return body[:8] + b"\x11" * 8 + body[16:]
+
+
+@pytest.mark.parametrize("change", [overwritten, overwritten_entry])
+def test_where_nothing_is_proved_no_entry_is_denied(change: Change, caplog: pytest.LogCaptureFixture) -> None:
+    with killed({(5, 2): change}) as rig:
+        with caplog.at_level(logging.WARNING):
+            report = rig.start()
+        assert (report.mended_records, report.doubted_records) == (0, 1)
+        assert report.limbo_ledgers == len(LEDGERS)
+        assert read(rig, 5, 2) is LedgerLimboError
+        assert read(rig, 6, 99) is LedgerLimboError
+        assert [read(rig, 5, number) for number in (0, 1, 3, 4)] == [crc32c(5, n) for n in (0, 1, 3, 4)]
+        assert "every ledger of this journal is in limbo" in caplog.text
+
+
+def test_a_damaged_copy_takes_the_place_of_no_entry() -> None:
+    """Two changes at once, so that no digest proves the ids, which are those of a whole entry."""
+    with killed({(5, 2): lambda body: payload_damaged(says(4, 1)(body))}) as rig:
+        assert rig.start().doubted_records == 1
+        assert read(rig, 4, 1) == crc32c(4, 1)
+        assert read(rig, 5, 2) is LedgerLimboError
+
+
+@pytest.mark.parametrize(("number", "flushed"), [(0, 0), (2, 0), (3, 0), (2, 1), (3, 1), (1, 1)])
+def test_a_damaged_payload_between_its_neighbours_raises_no_doubt(number: int, flushed: int) -> None:
+    with killed({(5, number): payload_damaged}, flushed=flushed) as rig:
+        report = rig.start()
+        assert (report.mended_records, report.doubted_records, report.limbo_ledgers) == (0, 0, 0)
+        # The client sees that the digest fails, and asks another bookie.
+        assert read(rig, 5, number) == payload_damaged(crc32c(5, number))
+        assert read(rig, 5, 99) is NoEntryError
+
+
+def test_a_damaged_payload_at_the_end_of_its_ledger_is_doubted() -> None:
+    with killed({(5, 4): payload_damaged}) as rig:
+        report = rig.start()
+        assert (report.doubted_records, report.limbo_ledgers) == (1, len(LEDGERS))
+        assert read(rig, 5, 4) == payload_damaged(crc32c(5, 4))
+        assert read(rig, 5, 5) is LedgerLimboError
+
+
+@pytest.mark.parametrize("digest_type", [DigestType.MAC, DigestType.DUMMY])
+def test_ledgers_without_checksums_raise_no_doubt(digest_type: DigestType) -> None:
+    def body_of(ledger: int, number: int) -> bytes:
+        return with_digest(digest_type, ledger, number)
+
+    with killed({}, body_of=body_of) as rig:
+        report = rig.start()
+        assert (report.mended_records, report.doubted_records, report.limbo_ledgers) == (0, 0, 0)
+        assert_all_there(rig, body_of)
+
+
+def test_a_client_with_wrong_digests_keeps_no_bookie_from_starting() -> None:
+    def body_of(ledger: int, number: int) -> bytes:
+        return (
+            payload_damaged(crc32c(ledger, number)) if ledger == 5 and number > 1 else crc32c(ledger, number)
+        )
+
+    with killed({}, body_of=body_of) as rig:
+        rig.start()
+        assert_all_there(rig, body_of)
+
+
+@pytest.mark.parametrize(
+    ("known", "deleted", "doubted"),
+    [
+        (DigestType.CRC32C, DigestType.CRC32C, 0),
+        # Nothing distinguishes it from a damaged record of a ledger that is there.
+        (DigestType.CRC32C, DigestType.MAC, 2),
+        (DigestType.MAC, DigestType.MAC, 0),
+    ],
+)
+def test_records_of_a_deleted_ledger_are_left_out(
+    known: DigestType, deleted: DigestType, doubted: int
+) -> None:
+    def body_of(ledger: int, number: int) -> bytes:
+        return with_digest(known, ledger, number)
+
+    with killed({}, body_of=body_of) as rig:
+        newest = max(filter(None, map(parse_journal_name, rig.memory.names(JOURNALS)))) + 1
+        path = f"{JOURNALS}/{newest:x}.txn"
+        file = rig.memory.create(path)
+        records = b"".join(frame(with_digest(deleted, 999, number)) for number in range(2))
+        file.write_at(0, encode_header(6) + records)
+        file.sync()
+        file.close()
+        rig.memory.sync_directory(JOURNALS)
+        report = rig.start()
+        assert (report.skipped_records, report.doubted_records) == (2, doubted)
+        assert_all_there(rig, body_of)
+        assert read(rig, 999, 0) is NoLedgerError
+
+
+def test_an_entry_id_that_no_index_file_has_a_slot_for_does_not_end_the_start() -> None:
+    """The ledger has no checksums, so that nothing proves which entry the record is."""
+
+    def body_of(ledger: int, number: int) -> bytes:
+        return with_digest(DigestType.MAC, ledger, number)
+
+    with killed({(5, 2): says(5, 2 | 1 << 50)}, body_of=body_of, settings=INDEX_FILES) as rig:
+        report = rig.start()
+        assert report.doubted_records == 1
+        assert read(rig, 5, 2) is LedgerLimboError
+        assert read(rig, 5, 3) == body_of(5, 3)
