@@ -162,6 +162,29 @@ def test_a_damaged_log_is_salvaged_by_its_plan_and_comes_back_by_undo(run_cli: R
     assert log.read_bytes() == damaged
 
 
+def test_a_plan_that_was_undone_repairs_again(run_cli: Run, tmp_path: Path) -> None:
+    bookie, plan = tmp_path / "bookie", tmp_path / "plan.json"
+    shutil.copytree(DEMO / "bookie1", bookie)
+    log = bookie / "ledgers" / "current" / "0.log"
+    with log.open("r+b") as stream:
+        stream.seek(15259)
+        stream.write(b"\x7f\xff\xff\xff")
+    words = (bookie, "--metadata", DEMO / "zk.json")
+    assert run_cli("repair", "plan", *words, "--deep", "--out", plan).exit_code == 1
+
+    def was_done() -> list[bool]:
+        done = run_cli("repair", "run", plan, "--yes")
+        assert done.exit_code == 0, done.stderr
+        assert run_cli("doctor", *words, "--deep").exit_code == 0
+        return [row["was_done"] for row in from_ndjson(done.stdout)]
+
+    assert was_done() == [False]
+    assert was_done() == [True]
+    assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
+    assert run_cli("doctor", *words, "--deep").exit_code == 1
+    assert was_done() == [False]
+
+
 @pytest.mark.parametrize("lost_header", [False, True])
 def test_over_index_files_a_damaged_log_of_another_directory_is_salvaged_by_its_plan(
     run_cli: Run, tmp_path: Path, lost_header: bool

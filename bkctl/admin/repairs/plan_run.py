@@ -1,13 +1,14 @@
 """Running a plan: one command after the other, each noted durably, so that the next run goes on behind it.
 
 The log stands beside the plan and has a line of JSON for each beginning and each end. A step without an end
-in it is run again: every command of a plan goes on where it was, or finds nothing left to do.
+in it is run again: every command of a plan goes on where it was, or finds nothing left to do. So is a step
+whose record of a repair is gone: ``repair undo`` has taken it back, and the damage is there again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from posixpath import dirname
 from typing import Any
@@ -42,6 +43,15 @@ class StepEnd:
         return self.exit_code in _DONE
 
 
+@dataclass(frozen=True, slots=True)
+class DoneStep:
+    """An end in the log; ``repairs`` are the numbers of the records that the step has left in directories."""
+
+    command: tuple[str, ...]
+    exit_code: int
+    repairs: frozenset[str]
+
+
 class PlanLog:
     """The log of a plan's runs, a file that only grows."""
 
@@ -50,22 +60,29 @@ class PlanLog:
         self._fs = fs
         self._clock = clock
 
-    def done(self) -> dict[int, tuple[tuple[str, ...], int]]:
-        """Return the steps that are done: number to command and exit code.
+    def done(self) -> dict[int, DoneStep]:
+        """Return the last end of each step that is done, by its number.
 
         Raises RefusedError for a link in the log's place, StorageError.
         """
-        found: dict[int, tuple[tuple[str, ...], int]] = {}
+        found: dict[int, DoneStep] = {}
         for line in self._lines():
             if line.get("event") == "ended" and line.get("exit_code") in _DONE:
-                found[line["step"]] = (tuple(map(str, line["command"])), int(line["exit_code"]))
+                repairs = line.get("repairs")
+                found[line["step"]] = DoneStep(
+                    tuple(map(str, line["command"])),
+                    int(line["exit_code"]),
+                    frozenset(map(str, repairs) if isinstance(repairs, list) else ()),
+                )
         return found
 
     def begun(self) -> set[int]:
         """Return the numbers of the steps that any run has begun. Raises as :meth:`done`."""
         return {line["step"] for line in self._lines()}
 
-    def note(self, event: str, step: Step, exit_code: int | None = None) -> None:
+    def note(
+        self, event: str, step: Step, exit_code: int | None = None, repairs: Collection[str] = ()
+    ) -> None:
         """Write a line durably. Raises RefusedError for a link in the log's place, StorageError."""
         line = {
             "event": event,
@@ -74,6 +91,8 @@ class PlanLog:
             "command": list(step.command),
             "exit_code": exit_code,
         }
+        if repairs:
+            line["repairs"] = sorted(repairs)
         refuse_link(self._fs, self.path)
         if self._fs.status(self.path) is None:
             file = self._fs.create(self.path)
@@ -118,27 +137,50 @@ def _nothing() -> None:
     """Accept every step."""
 
 
+def _no_records() -> frozenset[str]:
+    """Return the records of a plan that is about no directories."""
+    return frozenset()
+
+
+def steps_left(plan: Plan, log: PlanLog, records: Collection[str]) -> list[Step]:
+    """Return the steps that are not done, or were undone; ``records`` are those that there are.
+
+    Raises CorruptionError for a log that is not this plan's, StorageError, RefusedError.
+    """
+    done, left = log.done(), []
+    for step in plan.steps:
+        before = done.get(step.number)
+        if before is not None and before.command != step.command:
+            text = f"step {step.number} is another command: the log is another plan's"
+            raise CorruptionError("log of a plan", expected=" ".join(step.command)[:60], found=text)
+        if before is None or not before.repairs <= set(records):
+            left.append(step)
+    return left
+
+
 def run_plan(
-    plan: Plan, log: PlanLog, run: RunCommand, check: Callable[[], None] = _nothing
+    plan: Plan,
+    log: PlanLog,
+    run: RunCommand,
+    check: Callable[[], None] = _nothing,
+    records: Callable[[], Collection[str]] = _no_records,
 ) -> Iterator[StepEnd]:
     """Run what is not done, in its order; the first step that does not come to its end is the last.
 
-    ``check`` is called in front of each step, and raises where it must not be run. Raises StorageError,
-    RefusedError, and CorruptionError for a log that is not this plan's.
+    ``check`` is called in front of each step, and raises where it must not be run. ``records`` gives the
+    numbers of the records of repairs in the plan's directories. Raises as :func:`steps_left`.
     """
+    left = steps_left(plan, log, records())
     done = log.done()
     for step in plan.steps:
-        before = done.get(step.number)
-        if before is not None:
-            if before[0] != step.command:
-                text = f"step {step.number} is another command: the log is another plan's"
-                raise CorruptionError("log of a plan", expected=" ".join(step.command)[:60], found=text)
-            yield StepEnd(step, before[1], was_done=True)
+        if step not in left:
+            yield StepEnd(step, done[step.number].exit_code, was_done=True)
             continue
         check()
+        there = records()
         log.note("begun", step)
         code = run(step.command)
-        log.note("ended", step, code)
+        log.note("ended", step, code, set(records()) - set(there))
         end = StepEnd(step, code, advice=advice(step, code))
         yield end
         if not end.is_done:

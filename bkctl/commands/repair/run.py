@@ -44,9 +44,10 @@ def run_command(
     """[offline] [online] [writes] Carry out a plan of 'bkctl repair plan', step by step.
 
     The output of the commands goes to stderr. Every step is recorded durably in PLAN.log, so that the
-    next run continues after the last finished step. The first step that fails ends the run with its exit
-    code, and the row says what to do now: a step may need the bookie stopped (4) or running (3 or 5). A
-    plan is refused (4) where the cookies (VERSION) say that its directories are another bookie's now.
+    next run continues after the last finished step; a step that 'bkctl repair undo' has taken back is run
+    again. The first step that fails ends the run with its exit code, and the row says what to do now: a
+    step may need the bookie stopped (4) or running (3 or 5). A plan is refused (4) where the cookies
+    (VERSION) say that its directories are another bookie's now.
     Exit code 0 when every step is done and has ended its findings, 3 when the plan has findings that no
     command repairs, or a step has lost entries, or may have, that no step behind it brings back. Then run
     'bkctl repair plan' again: a repair may bring further damage to light. 'bkctl repair undo' takes back
@@ -58,7 +59,7 @@ def run_command(
 
       bkctl repair run plan.json --yes
     """
-    from bkctl.admin.repairs.plan_run import PlanLog, run_plan
+    from bkctl.admin.repairs.plan_run import PlanLog, run_plan, steps_left
     from bkctl.admin.repairs.repair_plan import plan_in
     from bkctl.clock import SystemClock
     from bkctl.vfs import PosixFileSystem
@@ -66,7 +67,8 @@ def run_command(
     plan = plan_in(file_content(plan_file, "PLAN"))
     filesystem = PosixFileSystem()
     log = PlanLog(filesystem, f"{plan_file}.log", SystemClock())
-    left = [step for step in plan.steps if step.number not in log.done()]
+    records = partial(_records, filesystem, plan)
+    left = steps_left(plan, log, records())
     check = partial(_check, filesystem, plan, log)
     if left:
         check()
@@ -76,7 +78,7 @@ def run_command(
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal last
-        for end in run_plan(plan, log, partial(_run, directory=plan.working_directory), check):
+        for end in run_plan(plan, log, partial(_run, directory=plan.working_directory), check, records):
             last = end
             if end.step.lists_losses and end.exit_code == 1:
                 lost.append(end.step.number)
@@ -121,6 +123,14 @@ def _check(filesystem: FileSystem, plan: Plan, log: PlanLog) -> None:
     check_bound(filesystem, plan, [step for step in plan.steps if step.number in begun])
     if where is not None and not os.path.isdir(where):
         raise RefusedError(f"{where}: no such directory, and paths of the plan's bookie are relative to it")
+
+
+def _records(filesystem: FileSystem, plan: Plan) -> set[str]:
+    """Return the numbers of the records of repairs in the plan's directories."""
+    from bkctl.admin.repairs.repair_records import read_records
+
+    places = [place.path for place in plan.directories if filesystem.status(place.path) is not None]
+    return {found.record.number for found in read_records(filesystem, places).found}
 
 
 def _run(command: Sequence[str], directory: str | None) -> int:

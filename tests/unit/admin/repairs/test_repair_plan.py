@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bkctl
-from bkctl.admin.repairs.plan_run import PlanLog, run_plan
+from bkctl.admin.repairs.plan_run import PlanLog, run_plan, steps_left
 from bkctl.admin.repairs.repair_plan import STEP_VERBS, Bound, Needs, Plan, encode_plan, plan_in, plan_of
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.vfs import PosixFileSystem
@@ -286,6 +286,33 @@ def test_a_run_goes_on_behind_the_last_step_that_was_done(tmp_path: Path) -> Non
     assert [end.exit_code for end in once()] == [0, 1, 0]
     assert [end.was_done for end in once()] == [True] * 3
     assert ran == ["lastmark", "index", "index", "index", "index", "ledger", "ledger"]
+
+
+def test_a_step_that_was_undone_is_run_again(tmp_path: Path) -> None:
+    made = plan(row("lost_index", REBUILD), row("no_mark", MARK))
+    path, records, ran = str(tmp_path / "plan.log"), {"older"}, []
+
+    def run(command: Sequence[str]) -> int:
+        ran.append(command[1])
+        records.add(f"{command[1]}-{len(ran)}")
+        return 0
+
+    def once() -> list[bool]:
+        log = PlanLog(PosixFileSystem(), path, ManualClock())
+        return [end.was_done for end in run_plan(made, log, run, records=lambda: set(records))]
+
+    assert once() == [False] * 3
+    assert once() == [True] * 3
+    first, second, third = ran
+    records.remove(f"{second}-2")
+    left = steps_left(made, PlanLog(PosixFileSystem(), path, ManualClock()), records)
+    assert [step.command[1] for step in left] == [second]
+    assert once() == [True, False, True]
+    records.remove("older")
+    assert once() == [True] * 3
+    records.remove(f"{first}-1")
+    assert once() == [False, True, True]
+    assert ran == [first, second, third, second, first]
 
 
 def test_a_log_of_another_plan_is_refused(tmp_path: Path) -> None:
