@@ -57,21 +57,21 @@ class LedgerSet(Collection[int]):
         return merge(*[iter(sorted(part)) for part in self._parts])
 
     def add(self, ledger: int) -> None:
-        """Add one."""
+        """Add one ledger."""
         self._parts[ledger % PARTS][ledger] = None
 
     def update(self, ledgers: Iterable[int]) -> None:
-        """Add many."""
+        """Add many ledgers."""
         parts = self._parts
         for ledger in ledgers:
             parts[ledger % PARTS][ledger] = None
 
     def discard(self, ledger: int) -> None:
-        """Remove one, if it is there."""
+        """Remove one ledger, if it is there."""
         self._parts[ledger % PARTS].pop(ledger, None)
 
     def discard_all(self, ledgers: Iterable[int]) -> None:
-        """Remove many, as far as they are there."""
+        """Remove many ledgers, as far as they are there."""
         parts = self._parts
         for ledger in ledgers:
             parts[ledger % PARTS].pop(ledger, None)

@@ -23,7 +23,7 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def nobody(_: int) -> None:
-    """Progress that nobody follows."""
+    """Ignore progress that nobody follows."""
 
 
 def fail(error: StorageError) -> None:

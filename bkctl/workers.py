@@ -138,7 +138,7 @@ class _Share:
         self.failure: BaseException | None = None
 
     def go_on(self) -> bool:
-        """Do a task here, or wait for one elsewhere; whether anything was left to do."""
+        """Do a task here, or wait for one elsewhere; return whether anything was left to do."""
         self._hand_out()
         for task in self._tasks:
             self.done.append(_uncollected(self._call, task, self._step))

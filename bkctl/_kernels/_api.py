@@ -44,7 +44,7 @@ class EntryTable(Protocol):
         """Return a table without the entries of ``ledgers``, over the same blocks; looks at all keys."""
 
     def remove_many(self, keys: list[bytes]) -> int:
-        """Remove entries; bytes of the bodies that were freed, which are those that were put alone."""
+        """Remove entries; return the bytes of the bodies that were freed: of those that were put alone."""
 
     def remove_ledgers(self, ledgers: Container[int], first: int, rows_max: int) -> tuple[int, int]:
         """Remove entries of ledgers; looks at so many rows, from the ``first`` one on.
@@ -53,7 +53,7 @@ class EntryTable(Protocol):
         """
 
     def clear(self, blocks_max: int) -> bool:
-        """Forget all entries and so many blocks; whether there are more blocks."""
+        """Forget all entries and so many blocks; return whether there are more blocks."""
 
 
 class SortedEntries(Protocol):
@@ -66,7 +66,7 @@ class SortedEntries(Protocol):
         """Add the entries of a table, which come before those of tables added earlier."""
 
     def sort(self) -> None:
-        """Put them in order, with other threads running."""
+        """Put the entries in order, with other threads running."""
 
     def next(
         self, entries_max: int, bytes_max: int, deleted: Container[int]
@@ -103,7 +103,7 @@ class Kernels(Protocol):
     def walk_columns(
         self, buffer: bytes, start: int, end: int, size_min: int, size_max: int
     ) -> tuple[bytes, bytes, bytes, bytes, int]:
-        """:meth:`walk_entries` with columns for lists."""
+        """Return what :meth:`walk_entries` does, as columns instead of lists."""
 
     def failing_crc32c(self, buffer: bytes, starts: list[int], sizes: list[int]) -> list[int]:
         """Return the indices of the records whose CRC-32C does not check; too short ones included."""
@@ -115,10 +115,10 @@ class Kernels(Protocol):
         """Return the indices of records whose HMAC-SHA1 under ``key`` (at most 64 bytes) does not check."""
 
     def columns_failing_crc32c(self, buffer: bytes, starts: bytes, sizes: bytes) -> list[int]:
-        """:meth:`failing_crc32c` of columns."""
+        """Return what :meth:`failing_crc32c` does, for records given as columns."""
 
     def columns_failing_crc32(self, buffer: bytes, starts: bytes, sizes: bytes) -> list[int]:
-        """:meth:`failing_crc32` of columns."""
+        """Return what :meth:`failing_crc32` does, for records given as columns."""
 
     @property
     def EntryTable(self) -> Callable[[], EntryTable] | None:
@@ -208,12 +208,15 @@ class Kernels(Protocol):
         """
 
     def join_rows(self, rows: list[tuple[bytes, bytes]], key_bytes: int, value_bytes: int) -> bytes:
-        """Keys and values one behind the other. ValueError when a row has another length of either."""
+        """Return the keys and values of rows one behind the other.
+
+        Raises ValueError when a row has another length of either.
+        """
 
     def records_but(
         self, starts: bytes, sizes: bytes, ledgers: bytes, entries: bytes, dead: Container[int]
     ) -> tuple[bytes, bytes, bytes]:
-        """Return of records whose ledgers are not among ``dead`` columns of starts and sizes, and their keys.
+        """Return columns of starts and sizes of records whose ledgers are not ``dead``, and the keys.
 
         The keys are joined. Columns are those of :meth:`walk_columns`; ValueError when their lengths differ.
         Each ledger is looked for once.

@@ -160,17 +160,17 @@ def failing_mac(buffer: bytes, starts: list[int], sizes: list[int], key: bytes) 
 
 
 def columns_failing_crc32c(buffer: bytes, starts: bytes, sizes: bytes) -> list[int]:
-    """:func:`failing_crc32c` of columns."""
+    """Return what :func:`failing_crc32c` does, for records given as columns."""
     return failing_crc32c(buffer, _numbers(starts), _numbers(sizes))
 
 
 def columns_failing_crc32(buffer: bytes, starts: bytes, sizes: bytes) -> list[int]:
-    """:func:`failing_crc32` of columns."""
+    """Return what :func:`failing_crc32` does, for records given as columns."""
     return failing_crc32(buffer, _numbers(starts), _numbers(sizes))
 
 
 def join_rows(rows: list[tuple[bytes, bytes]], key_bytes: int, value_bytes: int) -> bytes:
-    """Keys and values one behind the other; every length is checked."""
+    """Return the keys and values of rows one behind the other; every length is checked."""
     for index, (key, value) in enumerate(rows):
         if len(key) != key_bytes or len(value) != value_bytes:
             raise ValueError(f"row {index}: not of {key_bytes} and {value_bytes} bytes")

@@ -64,7 +64,7 @@ def table_rows(
 def _add_rows(
     content: bytes, key_bytes: int, value_bytes: int, keys: list[bytes], values: list[bytes]
 ) -> bool:
-    """Add the rows of an unpacked block; whether they are plain. Raises IndexError behind its end."""
+    """Add the rows of an unpacked block; return whether they are plain. Raises IndexError behind its end."""
     end = len(content) - 4
     if end < 0:
         return False
@@ -136,7 +136,7 @@ def _lengthened(packed: bytes, at: int, length: int) -> tuple[int, int]:
 
 
 def xxh32(data: bytes) -> int:
-    """XXH32 with seed 0."""
+    """Return the XXH32 of some bytes, with seed 0."""
     first, second, third, fourth, fifth = _XXH_PRIMES
     value, at = fifth, 0
     if len(data) >= 16:

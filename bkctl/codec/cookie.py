@@ -102,7 +102,7 @@ class Cookie:
 
 
 def split_dirs(stored: str) -> tuple[str, ...]:
-    """Directories out of ``2<TAB>/a<TAB>/b``. Raises CorruptionError when the count is not theirs."""
+    """Split the directories of ``2<TAB>/a<TAB>/b``. Raises CorruptionError when the count is not theirs."""
     count, *paths = stored.split("\t")
     if not (count.isascii() and count.isdigit() and count.lstrip("0") == str(len(paths)).lstrip("0")):
         raise CorruptionError(

@@ -100,7 +100,7 @@ class Digester:
         return [index for index, size in enumerate(sizes) if size < 32]
 
     def failing_columns(self, buffer: bytes, starts: bytes, sizes: bytes) -> list[int]:
-        """:meth:`failing` of columns of native i64."""
+        """Return what :meth:`failing` does, for columns of native i64."""
         if self.type is DigestType.CRC32C:
             return _kernels.columns_failing_crc32c(buffer, starts, sizes)
         if self.type is DigestType.CRC32:

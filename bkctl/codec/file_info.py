@@ -199,7 +199,7 @@ def decode_slots(data: bytes, first_entry: int = 0) -> SlotColumns:
 def encode_slots(
     slots: Iterable[tuple[int, int]], page_bytes: int = PAGE_BYTES
 ) -> Iterator[tuple[int, bytes]]:
-    """Whole pages ``(offset in the file, page)`` for pairs (entry, packed location), in order of entries.
+    """Yield whole pages ``(offset in the file, page)`` for pairs (entry, packed location) in their order.
 
     Pages without a slot are left out: the file is sparse there. Raises ValueError when entries are negative
     or do not ascend.

@@ -56,7 +56,7 @@ _VARINT_BYTES_MAX = 10
 
 
 def decode_binary(body: bytes, base: int) -> LedgerMetadata:
-    """Format 3 from behind its header; ``base`` is the offset of ``body`` in the stored bytes.
+    """Decode metadata of format 3 from behind the header, which are stored from offset ``base`` on.
 
     Raises CorruptionError.
     """
@@ -79,7 +79,7 @@ def decode_binary(body: bytes, base: int) -> LedgerMetadata:
 
 
 def encode_binary(metadata: LedgerMetadata) -> bytes:
-    """Format 3 without its header. Raises UsageError when a value does not fit its field."""
+    """Encode metadata in format 3, without a header. Raises UsageError when a value does not fit a field."""
     body = to_message(metadata).SerializeToString() + metadata.unknown_fields
     return varint.encode(len(body)) + body
 

@@ -35,7 +35,7 @@ _I32_BITS, _I64_BITS = 32, 64
 
 
 def decode_lines(body: bytes, base: int) -> LedgerMetadata:
-    """Format 1 from behind its header; ``base`` is the offset of ``body`` in the stored bytes.
+    """Decode metadata of format 1 from behind the header, which are stored from offset ``base`` on.
 
     Raises CorruptionError.
     """
@@ -75,7 +75,7 @@ def decode_lines(body: bytes, base: int) -> LedgerMetadata:
 
 
 def encode_lines(metadata: LedgerMetadata) -> bytes:
-    """Format 1 without its header. Raises UsageError for what the format has no place for."""
+    """Encode metadata in format 1, without a header. Raises UsageError for what has no place there."""
     _check_fits_lines(metadata)
     lines = [f"{metadata.write_quorum}\n{metadata.ensemble_size}\n{metadata.length}\n"]
     lines += ["\t".join((str(segment.first_entry), *segment.bookies)) + "\n" for segment in metadata.segments]
@@ -90,7 +90,7 @@ def encode_lines(metadata: LedgerMetadata) -> bytes:
 
 
 def decode_text(body: bytes, base: int) -> LedgerMetadata:
-    """Format 2 from behind its header. Raises CorruptionError."""
+    """Decode metadata of format 2 from behind the header. Raises CorruptionError."""
     from bkctl.codec.ledger_metadata_proto import from_message
     from bkctl.codec.proto.bookkeeper_pb2 import LedgerMetadataFormat
     from bkctl.codec.protobuf_text import merge_text
@@ -101,7 +101,7 @@ def decode_text(body: bytes, base: int) -> LedgerMetadata:
 
 
 def encode_text(metadata: LedgerMetadata) -> bytes:
-    """Format 2 without its header.
+    """Encode metadata in format 2, without a header.
 
     Raises UsageError when a value does not fit its field, and for unknown fields.
     """

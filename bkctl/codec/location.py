@@ -71,7 +71,7 @@ def pack_location(log_id: int, offset: int) -> int:
 
 
 def unpack_location(location: int) -> Location | None:
-    """Log id and offset, or None for 0. Raises CorruptionError when it is negative."""
+    """Return a location's log id and offset, None for 0. Raises CorruptionError when it is negative."""
     if location < 0:
         raise CorruptionError("location", expected="a log id >= 0", found=str(location >> 32))
     if location == ABSENT:
@@ -85,7 +85,10 @@ def encode_key(ledger: int, entry: int) -> bytes:
 
 
 def decode_key(key: bytes) -> tuple[int, int]:
-    """Ledger and entry id. Raises CorruptionError unless there are 16 bytes and the ledger id is >= 0."""
+    """Return the ledger and the entry id of a key.
+
+    Raises CorruptionError unless there are 16 bytes and the ledger id is >= 0.
+    """
     if len(key) != KEY_BYTES:
         raise CorruptionError("locations key", expected=f"{KEY_BYTES} bytes", found=f"{len(key)} bytes")
     ledger, entry = _KEY.unpack(key)
@@ -137,7 +140,7 @@ def decode_columns(keys: bytes, values: bytes) -> LocationColumns | None:
 
 
 def split_locations(packed: bytes) -> tuple[array[int], array[int]]:
-    """Log ids (i32) and offsets (u32) of the locations in a multiple of 8 bytes."""
+    """Return the log ids (i32) and offsets (u32) of the locations in a multiple of 8 bytes."""
     return _big_endian("i", packed)[::2], _big_endian("I", packed)[1::2]
 
 

@@ -104,7 +104,7 @@ def mark_path(ledger: int) -> str:
 
 
 def mark_name(ledger: int) -> str:
-    """Name of a ledger's mark, and of its lock. Raises UsageError for an id that no ledger can have."""
+    """Return the name of a ledger's mark and lock. Raises UsageError for an id that no ledger can have."""
     if not 0 <= ledger <= _ID_MAX:
         raise UsageError(f"{ledger} is not a ledger id (expected 0 to {_ID_MAX})")
     return f"urL{ledger:010d}"

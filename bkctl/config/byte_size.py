@@ -9,7 +9,10 @@ _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_byte_size(text: str) -> int:
-    """Bytes; units are powers of 1024, with or without ``B`` or ``iB``, in any case. Raises ValueError."""
+    """Parse a size in bytes.
+
+    Units are powers of 1024, with or without ``B`` or ``iB``, in any case. Raises ValueError.
+    """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not a size such as 256M or 2GiB.")

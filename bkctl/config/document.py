@@ -15,7 +15,7 @@ _RULE = "#" * 80
 
 
 def conf_text() -> str:
-    """``bk_server.conf``: what has to be set is active, everything else stands at its default."""
+    """Return the text of ``bk_server.conf``: what has to be set is active, all else stands at its default."""
     lines = [
         "# Configuration of a bookie, in the syntax and with the keys of Apache BookKeeper 4.17.3.",
         "# Written by conf/make.py from bkctl/config/server_keys; change those.",
@@ -43,7 +43,7 @@ def conf_text() -> str:
 
 
 def man_page() -> str:
-    """bk_server.conf(5) in roff."""
+    """Return the manual page bk_server.conf(5) in roff."""
     lines = [
         '.\\" Written by conf/make.py from bkctl/config/server_keys; change those.',
         f'.TH BK_SERVER.CONF 5 "" "bkctl {__version__}" "File Formats"',

@@ -100,7 +100,7 @@ def load_properties(
 
 
 def split_list(text: str) -> list[str]:
-    """One splitting of ``DefaultListDelimiterHandler(',')``: ``\\,`` and ``\\\\`` are escapes."""
+    """Split a text once as ``DefaultListDelimiterHandler(',')`` does: ``\\,`` and ``\\\\`` are escapes."""
     items: list[str] = []
     token: list[str] = []
     escaped = False
@@ -261,7 +261,7 @@ def _logical_lines(text: str, path: str) -> Iterator[tuple[int, str]]:
 
 
 def _unescape(text: str, where: str, *, name: bool = False) -> str:
-    """``unescapeJava``: a backslash before an other character stays in values and goes in names."""
+    """Unescape a text like ``unescapeJava``; a backslash before an other character stays but in names."""
     if "\\" not in text:
         return text
 

@@ -161,7 +161,7 @@ class GivenValues:
         return (old,) if key.kind is Kind.LIST and isinstance(old, str) else old
 
     def shown(self) -> dict[str, str | None]:
-        """Every key that was given, as a text; several items as Java prints a list, a secret as None."""
+        """Return every given key as a text: several items as Java prints a list, a secret as None."""
         shown: dict[str, str | None] = {}
         for name in self._given:
             key, items = SERVER_KEYS.get(name), self.items(name)

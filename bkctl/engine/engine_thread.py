@@ -50,7 +50,7 @@ class EngineThread:
         return self._thread is not None and self._thread.is_alive()
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait for the end; not of a thread that was never started, and not on the thread itself."""
+        """Wait for the end of the thread, unless it was never started or is the one that calls this."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
@@ -73,7 +73,7 @@ def no_thread(name: str, error: RuntimeError) -> StorageError:
 
 
 def reported(what: str, call: Callable[..., object], *arguments: object) -> Exception | None:
-    """Call ``call``; the exception that it raised, which is logged, or None."""
+    """Call ``call``; return the exception that it raised, which is logged, or None."""
     try:
         call(*arguments)
     except Exception as error:  # noqa: BLE001 - the rule: others go on whatever is wrong with this one

@@ -367,7 +367,7 @@ class LedgerStorage(Protocol):
         """Let the current logs end soon, because their disk is full: then they can be collected."""
 
     def levels(self) -> StorageLevels:
-        """Return how full its parts are. From any thread; memory only."""
+        """Return how full the parts of the storage are. From any thread; memory only."""
 
     def entries_estimate(self) -> int:
         """Return about how many entries the index has. Raises BkctlError when it fails."""

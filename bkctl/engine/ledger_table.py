@@ -244,10 +244,10 @@ class _Nobody:
     """Takes answers for which no client waits; a journal that fails stops the bookie by itself."""
 
     def journaled(self, batches: list[JournalBatch]) -> None:
-        """Do nothing."""
+        """Do nothing: no client waits for the batches."""
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
-        """Do nothing."""
+        """Do nothing: a journal that fails stops the bookie by itself."""
 
 
 def explicit_lac_of(blob: bytes) -> int:

@@ -45,7 +45,7 @@ class ReplayedFile(NamedTuple):
     end: KnownEnd
 
     def scan(self, filesystem: FileSystem) -> JournalScan:
-        """Open it. Raises StorageError."""
+        """Open the journal file. Raises StorageError."""
         return JournalScan(
             filesystem, self.path, unsynced_from=self.hole_from, end=self.end, start=self.start
         )

@@ -115,9 +115,10 @@ class KeyValueReader(Protocol):
     def packed(
         self, key_bytes: int, value_bytes: int, start: bytes | None = None, stop: bytes | None = None
     ) -> Iterator[PackedRows | list[Row]]:
-        """Rows with ``start <= key < stop`` in key order, of such lengths as columns where that is faster.
+        """Yield the rows with ``start <= key < stop`` in key order, as columns where that is faster.
 
-        Others come as from ``batches``. There are some ten thousand rows in one piece.
+        Only keys of ``key_bytes`` and values of ``value_bytes`` can be columns; other rows come as from
+        ``batches``. There are some ten thousand rows in one piece.
         """
 
     def iterate(

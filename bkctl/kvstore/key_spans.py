@@ -27,7 +27,7 @@ class KeySpans:
         return zip(self._firsts, self._lasts, strict=True)
 
     def touch(self, first: bytes, last: bytes) -> bool:
-        """Whether a key from ``first`` to ``last`` is in one of them."""
+        """Return whether a key from ``first`` to ``last`` is in one of the stretches."""
         at = bisect_left(self._lasts, first)
         return at < len(self._lasts) and self._firsts[at] <= last
 

@@ -124,7 +124,7 @@ class RocksReader(RocksRows):
         yield from self.batches(start, stop)
 
     def _moved(self) -> bool:
-        """Whether another database stands in the place of this one, which only RocksDB holds open then."""
+        """Return whether another database stands in the place of the one that RocksDB holds open."""
         try:
             return os.stat(self._path).st_ino != self._directory_number
         except OSError:

@@ -33,7 +33,7 @@ class LatencyHistogram:
         self.maximum_s = 0.0
 
     def add(self, seconds: float, count: int = 1) -> None:
-        """``count`` events that took ``seconds`` each."""
+        """Add ``count`` events that took ``seconds`` each."""
         if not (self.on and count):
             return
         self.buckets[bisect_left(_ENDS_S, seconds)] += count

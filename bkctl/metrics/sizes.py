@@ -14,7 +14,7 @@ class SizeHistogram(LatencyHistogram):
     __slots__ = ()
 
     def add_size(self, size: float, count: int = 1) -> None:
-        """``count`` things of ``size`` units each; of a batch that is its average."""
+        """Add ``count`` things of ``size`` units each; of a batch that is its average."""
         self.add(size * UNIT_S, count)
 
     @property

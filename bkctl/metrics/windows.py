@@ -25,7 +25,7 @@ class Windows:
         return window
 
     def look(self, now_s: float) -> None:
-        """Somebody has looked: move on if a period is over."""
+        """Move the windows on if a period is over, as somebody has looked."""
         if now_s - self._rolled_s >= self._rollover_s:
             self._rolled_s = now_s
             for window in self._windows.values():

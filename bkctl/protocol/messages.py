@@ -151,7 +151,7 @@ class ReadRequest(Request):
         max_lac: int | None = None,
         lac_update_ms: int | None = None,
     ) -> ReadResponse:
-        """``entry`` only where the answer names another one than was asked for (a long poll's)."""
+        """Make the answer; ``entry`` only where it names another one than was asked for (a long poll's)."""
         return ReadResponse(
             code,
             self.ledger,

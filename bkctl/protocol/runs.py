@@ -326,5 +326,5 @@ def _add_read_failure(pieces: list[bytes], header: bytes, ids: bytes, code: Resu
 
 @lru_cache(maxsize=4096)
 def _varint(number: int) -> bytes:
-    """As protobuf writes an int64: a negative one as its two's complement in 64 bits."""
+    """Encode a number as protobuf writes an int64: a negative one as its two's complement in 64 bits."""
     return varint.encode(number & (1 << 64) - 1)

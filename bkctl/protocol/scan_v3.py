@@ -118,7 +118,7 @@ def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
 
 
 def list_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
-    """:func:`scan_adds` with an object for each entry, where the kernels are not compiled."""
+    """Do what :func:`scan_adds` does, with an object for each entry, where the kernels are not compiled."""
     grants: list[bytes] = []
     bodies: list[bytes] = []
     tokens: list[bytes] = []
@@ -175,7 +175,7 @@ def scan_reads(data: bytes, start: int, end: int) -> tuple[ReadRun | None, int]:
 
 
 def list_reads(data: bytes, start: int, end: int) -> tuple[ReadRun | None, int]:
-    """:func:`scan_reads` with an object for each entry, where the kernels are not compiled."""
+    """Do what :func:`scan_reads` does, with an object for each entry, where the kernels are not compiled."""
     keys: list[bytes] = []
     tokens: list[bytes] = []
     txns: list[bytes] = []

@@ -68,7 +68,7 @@ _PART_OF_KIND = {part.kind: part for part in _PARTS.values()}
 
 
 def _echo(response: AuthResponse | StartTlsResponse | UnsupportedResponse) -> pb.Response:
-    """With the request's header as it came, what it had beyond our fields included."""
+    """Make a response with the request's header as it came, what it had beyond our fields included."""
     operation = response.requested if isinstance(response, UnsupportedResponse) else response.operation
     message = pb.Response(status=response.code.value)
     write_header(message, operation, response.txn_id)

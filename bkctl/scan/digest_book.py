@@ -205,7 +205,7 @@ class DigestBook:
                 return
 
     def close_survey(self) -> None:
-        """All entries were seen: settle ledgers of which at least half of the entries checked."""
+        """Settle the ledgers of which at least half of the entries checked, as all entries were seen."""
         for ledger, tally in self._tallies.items():
             best = max(range(len(self._candidates)), key=lambda rank: (tally.checks[rank], -rank))
             if tally.checks[best] and 2 * tally.checks[best] >= tally.tried:
@@ -242,7 +242,7 @@ class DigestBook:
         return BatchCheck(digesters, frozenset(failing), strangers, others)
 
     def _others(self, batch: EntryBatch, failing: set[int]) -> dict[int, Digester]:
-        """Failing entries that check under another type, where the type was only learned from entries."""
+        """Find failing entries that check under another type, where types were only learned from entries."""
         found: dict[int, Digester] = {}
         for index in failing:
             ledger = batch.ledgers[index]

@@ -66,7 +66,7 @@ class EntryLogDialect:
         return end if size == 20 + 16 * count else None
 
     def filler_before(self, file: SteadyFile, start: int, end: int) -> int:
-        """DirectIO filler that ends at ``end``, or a part of it."""
+        """Find the start of DirectIO filler that ends at ``end``, or of a part of it; ``end`` without any."""
         if not self._direct:
             return end
         block = file.read_at(

@@ -49,7 +49,7 @@ class IdxTree:
     def locations(
         self, ledger: int | None = None, entries: tuple[int, int] | None = None
     ) -> Iterator[LocationColumns | IndexDamage]:
-        """As ``LocationSource.rows``; a sector that cannot be read is damage, too."""
+        """Yield locations as ``LocationSource.rows`` does; a sector that cannot be read is damage, too."""
         first, last = entries or (0, ID_MAX)
         if ledger is None:
             damage, files = self.files()
@@ -61,7 +61,7 @@ class IdxTree:
             yield from self._slots(number, files[number], max(first, 0), last)
 
     def ledger_rows(self) -> Iterator[LedgerRow | IndexDamage]:
-        """As :meth:`bkctl.scan.index_rows.LedgerSource.rows`."""
+        """Yield the rows of ledgers as :meth:`bkctl.scan.index_rows.LedgerSource.rows` does."""
         damage, files = self.files()
         yield from damage
         for ledger in sorted(files):
@@ -210,7 +210,7 @@ class IdxLedgers:
         return None if header is None else LedgerRow(ledger, _ledger_data(header))
 
     def needs_integrity_check(self) -> bool:
-        """Never: only DbLedgerStorage has the flag."""
+        """Return False: only DbLedgerStorage has the flag."""
         return False
 
 

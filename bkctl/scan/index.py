@@ -134,7 +134,7 @@ class LocationIndex:
             yield from self._decoded(batch, entries)
 
     def ledger_rows(self, first: int, last: int) -> Iterator[LocationColumns | IndexDamage]:
-        """Rows of the ledgers whose keys begin with ``first`` to ``last``, 8 bytes each without a sign.
+        """Yield the rows of ledgers whose keys begin with ``first`` to ``last``, 8 bytes each without a sign.
 
         Damage of the store as a whole is not among them. Raises as :meth:`rows`.
         """
@@ -199,7 +199,7 @@ class LocationIndex:
         return _decode(location.decode_value, value, key, self.path)
 
     def last_entry(self, ledger: int) -> int | None:
-        """As Java: the row below (ledger, 2^63 - 1), so that negative entry ids do not count."""
+        """Find the last entry as Java does, below (ledger, 2^63 - 1), so that negative ids do not count."""
         key = location.encode_key(ledger, ID_MAX)
         while (row := self._store.below(key)) is not None:
             key = row[0]
@@ -423,7 +423,7 @@ class IdxIndex(DirectoryIndex):
         return IdxLedgers(self._tree)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Close nothing: a file is open only while it is read."""
 
 
 def _databases(fs: FileSystem, current_dir: str, opener: StoreOpener) -> DirectoryIndex | None:

@@ -259,7 +259,7 @@ class JournalScan:
         return replace(damage, unsynced=True) if self.may_be_torn(damage.offset, end) else damage
 
     def may_be_torn(self, start: int, end: int) -> bool:
-        """Whether a power cut explains what is wrong in a range: it was never synced and lacks a sector."""
+        """Return whether a power cut explains a range's damage: it was never synced and lacks a sector."""
         if self.unsynced_from is None or start < self.unsynced_from:
             return False
         return range_lacks_a_sector(self.file, start, end)
@@ -315,7 +315,7 @@ def _excused(item: CheckedBatch, scan: JournalScan, tail: Tail | None) -> Checke
 
 
 def unsynced_from(journal_id: int, newest_id: int, mark: LastMark | None) -> int | None:
-    """From which offset a power cut explains a hole in a journal that lacks a sector, None if nowhere.
+    """Return from where on a power cut explains a hole in a journal that lacks a sector, None if nowhere.
 
     ``mark`` None means that no last mark was found: then nothing explains a hole.
     """

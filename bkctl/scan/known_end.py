@@ -57,7 +57,7 @@ class KnownEnd:
         return None
 
     def excuses_torn(self, offset: int) -> bool:
-        """Whether the last record, which ends at ``offset``, was perhaps being written."""
+        """Return whether the last record, which ends at ``offset``, was perhaps being written."""
         return self.may_be_torn or self.stated is not None or offset <= self.marked
 
 

@@ -64,9 +64,9 @@ class LogAnchors:
         )
 
     def entries_in(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[MissingEntries, ...]]:
-        """For each range ``(start, stop)``, in ascending order, the entries whose size words lie in it.
+        """Find for each range ``(start, stop)``, in ascending order, the entries whose size words lie in it.
 
-        One pass over the whole index.
+        This is one pass over the whole index.
         """
         runs: list[list[MissingEntries]] = [[] for _ in ranges]
         starts = [start for start, _ in ranges]
@@ -106,7 +106,7 @@ class LogAnchors:
 
 
 def _add(runs: list[MissingEntries], ledger: int, entry: int) -> None:
-    """Rows come in order of ledger and entry, so consecutive entries make a run."""
+    """Add an entry to the runs; rows come in order of ledger and entry, so consecutive entries make a run."""
     if runs:
         last = runs[-1]
         if last.ledger == ledger and last.last_entry == entry - 1:

@@ -140,7 +140,7 @@ class _Bytes:
         return self._data[offset : offset + length]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close nothing: no file is open."""
 
 
 def _read(file: ReadableFile) -> MetadataDump:

@@ -185,7 +185,7 @@ class Prover:
         return True
 
     def _judge(self, offset: int, head: bytes, *, first: bool) -> tuple[int | None, bool]:
-        """End of a plausible record at ``offset`` (None: not plausible), and whether that settles it."""
+        """Return the end of a plausible record at ``offset``, else None, and whether that settles it."""
         if len(head) < _HEAD_BYTES:
             return None, False
         size, ledger, entry = RECORD_HEAD.unpack_from(head)

@@ -53,7 +53,7 @@ class RecordWindow:
         return len(self.starts) // _I64_BYTES
 
     def parts(self, entries_max: int, bytes_max: int) -> Iterator[RecordWindow]:
-        """Split it into parts that do not exceed the bounds (of bodies), except by one record."""
+        """Split the window into parts that do not exceed the bounds (of bodies), except by one record."""
         sizes = memoryview(self.sizes).cast("q")
         first = size_bytes = 0
         if len(self) <= entries_max and sum(sizes) <= bytes_max:

@@ -164,7 +164,7 @@ class RecordScan:
             at = end
 
     def _whole_record(self, offset: int) -> int:
-        """Framed bytes of the entry at ``offset`` if its header can be one and it ends in the file, or 0."""
+        """Return the framed bytes of an entry at ``offset`` that can be one and ends in the file, or 0."""
         head = self._file.peek(offset, RECORD_HEAD.size)
         if len(head) < RECORD_HEAD.size:
             return 0
@@ -297,7 +297,10 @@ class RecordScan:
         return found
 
     def _last_size(self, at: int) -> Generator[Item, None, int | None]:
-        """No record follows: if the last one is whole but for its size, deliver it; its end, else None."""
+        """Deliver the last record, behind which none follows, if it is whole but for its size.
+
+        Returns its end, else None.
+        """
         if self._held:
             *front, last = self._held
             number = len(last) - 1
@@ -335,7 +338,7 @@ class RecordScan:
         return self.prover.digest_affordable(held.offset(0), held.sizes[0], held.ledgers[0])
 
     def _mend(self, start: int, found: int, right: int | None) -> Generator[Item, None, int]:
-        """Damage from ``start`` to ``found``, or of the size word alone when the digest proves ``right``.
+        """Yield damage from ``start`` to ``found``, or of the size word alone when a digest proves ``right``.
 
         Returns where to go on.
         """
@@ -389,7 +392,7 @@ class RecordScan:
         return "record overlaps another", f"at most {found - offset - 4} bytes", f"{size} bytes"
 
     def _tail(self, at: int) -> Iterator[Item]:
-        """Nothing behind ``at`` proves itself: zeros, a torn record, or damage up to the last byte."""
+        """Yield the tail, where nothing proves itself: zeros, a torn record, or damage to the last byte."""
         data_end = self._file.end_of_data(at)
         head = self._file.peek(at, RECORD_HEAD.size)
         room = self._file.size_bytes - at

@@ -89,7 +89,7 @@ class SteadyFile:
         return at > 0 and self.unreadable[at - 1][1] > start and start < stop
 
     def peek(self, offset: int, length: int) -> bytes:
-        """Like :meth:`read_at`, for small reads close to each other."""
+        """Read bytes as :meth:`read_at` does, for small reads close to each other."""
         end = offset + length
         if not (self._cache_offset <= offset and end <= self._cache_offset + len(self._cache)):
             self._cache_offset = offset

@@ -93,9 +93,10 @@ class WritableFile(ReadableFile, Protocol):
         """Sync the file with all of its metadata (``fsync``). Raises SyncError."""
 
     def forget_cached(self, offset: int, length: int) -> None:
-        """Advice that the page cache need not keep these bytes (``POSIX_FADV_DONTNEED``).
+        """Advise that the page cache need not keep these bytes (``POSIX_FADV_DONTNEED``).
 
-        Of use for bytes that are synced and not read again; never raises, does nothing where it is unknown.
+        This is of use for bytes that are synced and not read again; it never raises, and does nothing where
+        it is unknown.
         """
 
 

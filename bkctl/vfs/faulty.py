@@ -190,7 +190,7 @@ class FaultyFileSystem:
             self.stopped.set()
 
     def inject(self, *faults: ReadFault | FaultRule) -> None:
-        """More faults; each counts from here."""
+        """Add more faults; each counts from here."""
         with self._lock:
             self.read_faults += tuple(fault for fault in faults if isinstance(fault, ReadFault))
             rules = [fault for fault in faults if isinstance(fault, FaultRule)]
@@ -198,7 +198,7 @@ class FaultyFileSystem:
             self._seen += [0] * len(rules)
 
     def heal(self) -> None:
-        """No faults any more; a crash stays a crash."""
+        """Remove all faults; a crash stays a crash."""
         with self._lock:
             self.read_faults = ()
             self._rules = []

@@ -10,7 +10,7 @@ _COPY_BYTES = 1 << 20
 
 
 def _at_once(_: int) -> None:
-    """Copy without a pace."""
+    """Let a copy run without a pace."""
 
 
 def copy_file(

@@ -92,10 +92,10 @@ class MemoryWritableFile(MemoryFile):
         self.sync_data()
 
     def forget_cached(self, offset: int, length: int) -> None:
-        """There is no cache."""
+        """Do nothing: there is no cache."""
 
     def lose_unsynced(self) -> None:
-        """See :meth:`bkctl.vfs.volatile.VolatileBytes.lose_unsynced`."""
+        """Lose unsynced bytes as :meth:`bkctl.vfs.volatile.VolatileBytes.lose_unsynced` does."""
         with self._system.lock:
             self._bytes.lose_unsynced()
 
@@ -293,7 +293,7 @@ class MemoryFileSystem:
             self._add_directories(_plain(path))
 
     def copy_directory_mode(self, path: str, mode_of: str) -> None:
-        """There are no permissions."""
+        """Do nothing: there are no permissions."""
 
     def sync_directory(self, path: str) -> None:
         directory = _plain(path)

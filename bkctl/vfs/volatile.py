@@ -41,13 +41,13 @@ class VolatileBytes:
             self._unsynced.append((offset, data))
 
     def sync(self) -> None:
-        """Everything written so far, except what was lost, is durable."""
+        """Make everything written so far, except what was lost, durable."""
         for offset, data in self._unsynced:
             _lay(self.durable, offset, data)
         self._unsynced.clear()
 
     def lose_unsynced(self) -> None:
-        """After a failed sync: reads still see the bytes, but no later sync makes them durable.
+        """Drop unsynced bytes after a failed sync: reads see them, but no later sync makes them durable.
 
         This is what Linux does: the pages are marked clean, and the next ``fsync`` succeeds.
         """

@@ -65,7 +65,7 @@ class CompiledWriteCache(BoundedEntries):
         size_bytes: int,
         ledgers: Collection[bytes] | None = None,
     ) -> None:
-        """Add entries; see the twin."""
+        """Add entries as the twin's method does."""
         if self._deleted:
             self._forget_before({key[:LEDGER_BYTES] for key in keys} if ledgers is None else ledgers)
         self._open_table().put_many(list(keys), list(bodies))

@@ -86,11 +86,11 @@ class WriteCaches:
         size_bytes: int,
         ledgers: Collection[bytes] | None = None,
     ) -> None:
-        """Add to the active cache; see its ``put_many``."""
+        """Add entries to the active cache; see its ``put_many``."""
         self.active.put_many(keys, bodies, size_bytes, ledgers)
 
     def put_records(self, records: bytes, size_bytes: int, ledgers: Collection[bytes]) -> None:
-        """Add to the active cache; see its ``put_records``."""
+        """Add records to the active cache; see its ``put_records``."""
         self.active.put_records(records, size_bytes, ledgers)
 
     def delete_ledger(self, ledger: int) -> None:

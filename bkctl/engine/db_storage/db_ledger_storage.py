@@ -399,7 +399,7 @@ class DbLedgerStorage:
         return {name: "empty" for name, never_written in databases.items() if never_written}
 
     def note_written(self) -> None:
-        """Make both databases durably ones that were written to. Raises StorageError."""
+        """Note durably that both databases were written to. Raises StorageError."""
         self._locations.note_written()
         self.ledgers.note_written()
 

@@ -101,7 +101,7 @@ class Flush:
         self._aborted.set()
 
     def run(self) -> bool:
-        """Flush the flushing cache, if there is one, and the ledger rows; whether a cache became free.
+        """Flush the flushing cache, if there is one, and the ledger rows; return whether a cache became free.
 
         Raises ForceFailedError, which is final; any other BkctlError leaves everything to the next attempt.
         """

@@ -108,14 +108,14 @@ class LedgerIndex:
         return ledger in self._rows[ledger % PARTS]
 
     def set(self, ledger: int, data: LedgerData) -> None:
-        """Remember it, durably at the next flush."""
+        """Remember a ledger's row, durably at the next flush."""
         row = encode_ledger_data(data)
         with self._lock:
             self._rows[ledger % PARTS][ledger] = row
             self._pending[ledger] = row
 
     def delete(self, ledger: int) -> None:
-        """Forget it, durably at the next flush; one that is unknown may be deleted too."""
+        """Forget a ledger's row, durably at the next flush; a ledger that is unknown may be deleted too."""
         with self._lock:
             self._rows[ledger % PARTS].pop(ledger, None)
             self._pending[ledger] = None
@@ -166,7 +166,7 @@ class LedgerIndex:
         return self._store.never_written
 
     def note_written(self) -> None:
-        """Make it durably one that was written to."""
+        """Note durably that the database was written to."""
         note_written(self._store)
 
     def note_synced(self) -> None:

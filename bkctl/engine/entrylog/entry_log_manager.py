@@ -146,7 +146,7 @@ class EntryLogManager(ABC):
         sizes: Sequence[int],
         locations: list[int],
     ) -> int:
-        """Write as many records as the log takes; how many."""
+        """Write as many records as the log takes; return how many."""
         places = log.fitting(sizes, self._settings.size_bytes_max)
         count = len(places) - 1
         if count:
@@ -157,7 +157,7 @@ class EntryLogManager(ABC):
         return count
 
     def _write_batch(self, log: LogWriter, batch: RecordBatch, locations: array[int]) -> int:
-        """Write as many of the records behind ``locations`` as the log takes; how many."""
+        """Write as many of the records behind ``locations`` as the log takes; return how many."""
         places = log.write_batch(batch, len(locations), self._settings.size_bytes_max)
         self.meters.bytes_appended += places[-1] - places[0]
         places.pop()

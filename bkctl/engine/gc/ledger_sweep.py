@@ -289,7 +289,7 @@ class LedgerSweep:
             _log.warning("%s: deletions are not durable yet: %s", self._storage.directory, error)
 
     def _not_kept_here(self, report: PassReport, unknown: Sequence[int]) -> LedgerSet:
-        """Find, among ledgers that exist and that the index does not know, those that need not be here."""
+        """Find the ledgers that need not be here, of those that exist and that the index does not know."""
         dead = LedgerSet()
         for ledger in unknown:
             kept = self._ask(report, f"bytes of ledger {ledger} stay", self._cluster.is_kept_here, ledger)

@@ -40,7 +40,7 @@ class Pace:
             raise StoppedError("garbage collection is being stopped")
 
     def wait(self, seconds: float) -> None:
-        """Wait for so long, unless it is 0 or less. Raises StoppedError."""
+        """Wait for so many seconds, unless they are 0 or less. Raises StoppedError."""
         if seconds > 0:
             self._stopping.wait(seconds)
         self.check()

@@ -290,7 +290,7 @@ class IndexFiles:
     # --- moving to another directory ------------------------------------------------------------------------
 
     def _move_to_room(self, ledger: int) -> bool:
-        """Move the file of a ledger to another directory whose disk has more room; whether it did."""
+        """Move a ledger's file to another directory whose disk has more room; return whether there is one."""
         here = self._places.get(ledger)
         if here is None or len(self.directories) == 1:
             return False

@@ -64,7 +64,7 @@ class CallbackStage:
         self.thread.start()
 
     def put(self, outcome: Outcome) -> None:
-        """Hand over; never blocks."""
+        """Hand an outcome over to the stage; this never blocks."""
         with self._lock:
             self._untold += 1
         self._queue.put(outcome)

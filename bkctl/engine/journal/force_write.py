@@ -66,7 +66,7 @@ class ForceWriteStage:
         self.thread.start()
 
     def put(self, group: Group) -> None:
-        """Hand over; never blocks."""
+        """Hand a group over to the stage; this never blocks."""
         self._queue.put(group)
 
     def force_now(self, group: Group) -> None:

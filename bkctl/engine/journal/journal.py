@@ -173,7 +173,7 @@ class Journal:
         return self._queue.error
 
     def retire(self, mark: LastMark) -> list[str]:
-        """Remove files older than ``mark`` but for the newest ``backups_max``; paths of those removed.
+        """Remove files older than ``mark`` but the newest ``backups_max``; return the paths of those removed.
 
         ``mark`` is the persisted one, so nothing in them is needed to replay. A file that cannot be removed
         is logged, counted and left. Unlinking gigabytes takes its time: not to be called under a lock.

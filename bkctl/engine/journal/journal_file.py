@@ -65,7 +65,10 @@ class JournalFile:
         return cls(file, path, journal_id, len(header))
 
     def write(self, data: bytes) -> None:
-        """Append. Raises StorageError; the file must not be written to after that, but see :meth:`rewind`."""
+        """Append data to the file.
+
+        Raises StorageError; the file must not be written to after that, but see :meth:`rewind`.
+        """
         self._file.write_at(self.position, data)
         self.position += len(data)
 

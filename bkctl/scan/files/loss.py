@@ -62,7 +62,7 @@ class LossTracker:
         self._open_gaps: list[int] = []
 
     def entries(self, item: CheckedBatch) -> None:
-        """Entries that were read; those whose digest fails are damage, except one that was being written."""
+        """Count entries that were read; failing digests are damage, except of one that was being written."""
         batch, check = item.batch, item.check
         lost = check.failing | check.strangers.keys()
         self._records += len(batch) - len(lost)
@@ -108,7 +108,7 @@ class LossTracker:
             self._failing.append(len(self.damages) - 1)
 
     def salvaged(self, framed_bytes: int, records: int = 0) -> None:
-        """Bytes of records that are not entries."""
+        """Count the bytes of records that are not entries."""
         self._bytes += framed_bytes
         self._records += records
 
@@ -138,8 +138,11 @@ class LossTracker:
             self.damages[0] = replace(self.damages[0], missing=self.damages[0].missing + missing)
 
     def _close_gaps(self, batch: EntryBatch) -> None:
-        """Entries missing between what was read before the damage (and after an earlier one) and what comes
-        right after it."""
+        """Find the entries that a damage took.
+
+        They are missing between what was read before the damage (and after an earlier one) and what comes
+        right after it.
+        """
         after = dict(zip(reversed(batch.ledgers), reversed(batch.entries), strict=True))
         gaps = [
             MissingEntries(ledger, self._before[ledger] + 1, first - 1, None, "gap")
@@ -193,7 +196,7 @@ class LossTracker:
 def _merged(
     known: tuple[MissingEntries, ...], located: tuple[MissingEntries, ...]
 ) -> tuple[MissingEntries, ...]:
-    """Return both, without what the index names as well."""
+    """Return the known and the located gaps, but of the known ones none that a located one covers."""
 
     def is_named(gap: MissingEntries) -> bool:
         if gap.first_entry is None or gap.last_entry is None:
