@@ -36,7 +36,7 @@ class RegisteredChoice:
         self._random = random or Random()  # noqa: S311 - spreads load, keeps no secret
 
     def choose(self, request: ChooseBookies) -> tuple[str, ...]:
-        """See :class:`bkctl.client.driver.BookieChoice`."""
+        """Choose bookies as :class:`bkctl.client.driver.BookieChoice` says."""
         return self._placement.choose(request, self._registration.bookies().writable, self._random)
 
 
@@ -65,7 +65,7 @@ class PolicyChoice:
         self.softly = 0
 
     def choose(self, request: ChooseBookies) -> tuple[str, ...]:
-        """See :class:`bkctl.client.driver.BookieChoice`."""
+        """Choose bookies as :class:`bkctl.client.driver.BookieChoice` says."""
         available = self._registration.bookies().writable
         placement = self._policy(self._locations(sorted({*available, *request.ensemble})))
         placement = replace(placement, weights=self._weights())
@@ -129,7 +129,7 @@ class ChoiceAmong:
         self._allowed = frozenset(allowed)
 
     def choose(self, request: ChooseBookies) -> tuple[str, ...]:
-        """See :class:`bkctl.client.driver.BookieChoice`."""
+        """Choose bookies as :class:`bkctl.client.driver.BookieChoice` says."""
         others = frozenset(self._registration.bookies().writable) - self._allowed
         chosen = tuple(self._choice(replace(request, exclude=request.exclude | others)))
         # One that has come in between is none of them.

@@ -154,13 +154,13 @@ class ReadOnlyLedgerHandle(_Ledger):
     async def entries(
         self, first: int = 0, last: int | None = None, *, unconfirmed: bool = False
     ) -> AsyncIterator[LedgerEntry]:
-        """:meth:`batches`, entry by entry."""
+        """Yield the entries of :meth:`batches` one by one."""
         async for batch in self.batches(first, last, unconfirmed=unconfirmed):
             for entry in batch:
                 yield entry
 
     async def tail_batches(self, first: int | None = None) -> AsyncIterator[list[LedgerEntry]]:
-        """Entries from ``first`` (default: behind the last one confirmed now) as they are confirmed.
+        """Yield the entries from ``first`` (default: behind the last confirmed now) as they are confirmed.
 
         Ends when the ledger is closed and all of it was given. Metadata is read again whenever there is
         nothing new, so an ensemble change is followed. Raises NoSuchLedgerError when the ledger is deleted,
@@ -193,7 +193,7 @@ class ReadOnlyLedgerHandle(_Ledger):
                 await self.refresh()
 
     async def tail(self, first: int | None = None) -> AsyncIterator[LedgerEntry]:
-        """:meth:`tail_batches`, entry by entry."""
+        """Yield the entries of :meth:`tail_batches` one by one."""
         async for batch in self.tail_batches(first):
             for entry in batch:
                 yield entry
@@ -323,7 +323,7 @@ class WriterHandle(_Ledger):
             raise self._machine.death
 
     async def force(self) -> int:
-        """Make what is acknowledged durable on all bookies, for deferred sync; the new LAC."""
+        """Make what is acknowledged durable on all bookies, for deferred sync; return the new LAC."""
         return cast("int", await self._begun(self._machine.force()))
 
     async def flush_last_add_confirmed(self) -> int:
@@ -331,11 +331,11 @@ class WriterHandle(_Ledger):
         return cast("int", await self._begun(self._machine.flush_lac()))
 
     async def read(self, first: int, last: int) -> list[LedgerEntry]:
-        """Entries that this writer has got acknowledged; raises as :meth:`ReadOnlyLedgerHandle.read`."""
+        """Read entries that this writer has got acknowledged; raises as :meth:`ReadOnlyLedgerHandle.read`."""
         return list((await self._read(first, last, self.last_add_confirmed, unconfirmed=False)).entries)
 
     async def close(self) -> LedgerMetadata:
-        """Fail what is pending, and close the ledger behind the last entry confirmed; its metadata.
+        """Fail what is pending, and close the ledger behind the last entry confirmed; return its metadata.
 
         Raises HandleFencedError when another client recovers the ledger, ClosedDifferentlyError when it was
         closed elsewhere, errors of the metadata store. A second call gives the same.
@@ -396,7 +396,7 @@ class LedgerHandle(WriterHandle):
     """A ledger's writer, whose entries get the next id each. See :class:`WriterHandle`."""
 
     async def append(self, data: bytes) -> int:
-        """Append an entry and wait until it is acknowledged; its id.
+        """Append an entry and wait until it is acknowledged; return its id.
 
         Raises UsageError for data that fits into no frame, HandleFencedError, HandleClosedError,
         NotEnoughBookiesError, AccessDeniedError, AddTimeoutError, WriteFailedError.

@@ -25,7 +25,7 @@ class LedgerHandleAdv(WriterHandle):
         self._adv = machine
 
     async def append(self, entry: int, data: bytes) -> int:
-        """Write ``entry`` and wait until it is acknowledged, with all entries below it; its id.
+        """Write ``entry`` and wait until it is acknowledged, with all entries below it; return its id.
 
         Raises DuplicateEntryError for an id that was used, UsageError for what is no id or fits into no
         frame, and what :meth:`LedgerHandle.append` raises.

@@ -28,10 +28,10 @@ class Placement(Protocol):
     """A choice of bookies."""
 
     def choose(self, request: ChooseBookies, available: Collection[str], random: Random) -> tuple[str, ...]:
-        """``request.count`` of the ``available`` bookies outside ``request.exclude``, fewer if need be.
+        """Choose ``request.count`` of the ``available`` bookies but ``request.exclude``, fewer if need be.
 
-        For a new ensemble in its order. With ``request.replace``, the i-th is for index ``replace[i]`` of
-        ``request.ensemble``, and none is a member of it.
+        For a new ensemble they come in its order. With ``request.replace``, the i-th is for index
+        ``replace[i]`` of ``request.ensemble``, and none is a member of it.
         """
 
 
@@ -50,7 +50,7 @@ class RandomPlacement:
 
 
 def locations_of_table(text: str) -> dict[str, str]:
-    """Bookie ids and locations, one pair a line, apart by blanks; ``#`` begins a comment.
+    """Parse a table of bookie ids and locations, one pair a line, apart by blanks; ``#`` begins a comment.
 
     Raises UsageError naming the line that is not like that.
     """

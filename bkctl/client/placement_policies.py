@@ -111,7 +111,7 @@ class SpreadPlacement:
         return worst
 
     def choose(self, request: ChooseBookies, available: Collection[str], random: Random) -> tuple[str, ...]:
-        """See :class:`bkctl.client.placement.Placement`."""
+        """Choose bookies as :class:`bkctl.client.placement.Placement` says."""
         quorum = request.write_quorum or self.rule.strict_min
         new = not request.replace
         if new and self.whole_write_sets and (request.count % quorum or quorum <= self.rule.soft_min):

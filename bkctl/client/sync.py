@@ -144,11 +144,11 @@ class _Writer(_OpenLedger[_WriterHandle]):
         return self._thread.call(self.handle.read(first, last))
 
     def force(self) -> int:
-        """See :meth:`LedgerHandle.force`."""
+        """Make what is acknowledged durable on all bookies. See :meth:`LedgerHandle.force`."""
         return self._thread.call(self.handle.force())
 
     def flush_last_add_confirmed(self) -> int:
-        """See :meth:`LedgerHandle.flush_last_add_confirmed`."""
+        """Send the LAC to the bookies. See :meth:`LedgerHandle.flush_last_add_confirmed`."""
         return self._thread.call(self.handle.flush_last_add_confirmed())
 
     def close(self) -> LedgerMetadata:
@@ -168,7 +168,7 @@ class LedgerWriter(_Writer[LedgerHandle]):
     """A ledger's writer; a context manager that closes the ledger. See :class:`LedgerHandle`."""
 
     def append(self, data: bytes) -> int:
-        """Append an entry and wait until it is acknowledged; its id. See :meth:`LedgerHandle.append`."""
+        """Append an entry, wait until it is acknowledged, return its id. See :meth:`LedgerHandle.append`."""
         return self._thread.call(self.handle.append(data))
 
     def append_all(self, entries: Iterable[bytes]) -> int:
@@ -222,7 +222,7 @@ class LedgerReader(_OpenLedger[ReadOnlyLedgerHandle]):
         return self.handle.closed
 
     def read(self, first: int, last: int, *, unconfirmed: bool = False) -> list[LedgerEntry]:
-        """Entries, all or none. See :meth:`ReadOnlyLedgerHandle.read`."""
+        """Read entries, all of them or none. See :meth:`ReadOnlyLedgerHandle.read`."""
         return self._thread.call(self.handle.read(first, last, unconfirmed=unconfirmed))
 
     def entries(

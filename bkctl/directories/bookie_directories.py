@@ -24,7 +24,7 @@ _HALF_COOKIE = re.compile(r"VERSION\.[0-9a-f]+\.tmp")
 
 
 def every_directory(directories: DirectorySettings) -> list[str]:
-    """Journal, ledger and index directories, each once, as cookies are stamped."""
+    """Return the journal, ledger and index directories, each once, as cookies are stamped."""
     names = (*directories.journals, *directories.ledgers, *directories.index_places)
     return list(dict.fromkeys(names))
 

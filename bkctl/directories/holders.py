@@ -122,7 +122,7 @@ class DirectoryLock:
             self._release()
 
     def recheck(self) -> None:
-        """Look again. Raises RefusedError, StorageError."""
+        """Check again that nobody else uses the directories. Raises RefusedError, StorageError."""
         for directory in self._directories:
             found, self.unseen = _holders(directory)
             # A database that this process has opened since is its own work.

@@ -165,7 +165,7 @@ def _folder(current: str) -> str:
 
 
 def _add_relatives(filesystem: FileSystem, bookie: _Bookie, cookie: bytes | None) -> None:
-    """Directories with the same cookie that the caller did not name; without a cookie journals and logs."""
+    """Add directories with the same cookie that the caller did not name; without one journals and logs."""
     candidates: list[str] = []
     for path in bookie.given:
         folder = os.path.relpath(_folder(path)) if not os.path.isabs(path) else _folder(path)
@@ -263,7 +263,7 @@ def _spaces_of_directories(bookie: _Bookie, kind: StorageKind) -> list[IndexSpac
 
 
 def _unplaced_spaces(bookie: _Bookie, kind: StorageKind, indexes: list[BookieDirectory]) -> list[IndexSpace]:
-    """Without a cookie that fits: an index is about the logs beside it, else pairs are made by name."""
+    """Make spaces where no cookie fits: an index is about the logs beside it, else pairs are made by name."""
     by_name = sorted(indexes, key=lambda member: member.path)
     log_members = sorted(bookie.with_logs(), key=lambda member: member.path)
     apart = [member for member in log_members if member not in by_name]

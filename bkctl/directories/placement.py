@@ -224,7 +224,7 @@ def _index_of(
 def _by_names(
     fs: FileSystem, path: str, found: list[BookieDirectory], ledgers: list[BookieDirectory]
 ) -> list[_Pair]:
-    """Without a cookie: one directory, or several whose ledgers prove their order."""
+    """Pair directories without a cookie: one directory, or several whose ledgers prove their order."""
     indexes = [directory for directory in found if _has_index(fs, directory)]
     if not indexes or {d.path for d in indexes} <= {d.path for d in ledgers}:
         indexes = ledgers

@@ -77,7 +77,7 @@ class LayoutManager(Protocol):
         """
 
     def layout_of(self, stored: LayoutText | None) -> LedgerLayout:
-        """:meth:`layout` by what :meth:`read_layout` gave, without another read."""
+        """Return what :meth:`layout` does, by what :meth:`read_layout` gave, without another read."""
 
     def instance_id(self) -> str | None:
         """Return the cluster's UUID; None when it has none."""
@@ -135,17 +135,17 @@ class SessionListener(Protocol):
         """
 
     def session_restored(self) -> None:
-        """There is a session again, and a bookie that was registered is so again."""
+        """Note that there is a session again, and that a bookie that was registered is so again."""
 
     def registration_failed(self, error: BkctlError) -> None:
-        """There is a session again, but the bookie could not be registered (its id is taken, ...)."""
+        """Note that there is a session again, but the bookie is not registered (its id is taken, ...)."""
 
 
 class Subscription(Protocol):
     """Something that calls back until it is closed."""
 
     def close(self) -> None:
-        """No call begins after this; a second close does nothing."""
+        """End the subscription: no call begins after this; a second close does nothing."""
 
 
 class RegistrationManager(Protocol):
@@ -263,11 +263,11 @@ class LedgerManager(Protocol):
     def read_ledgers(
         self, ledgers: Iterable[int]
     ) -> Iterator[tuple[int, StoredLedger | CorruptionError | None]]:
-        """Each of ``ledgers`` with its metadata, in their order: the error where these do not decode, None
-        where there is no such ledger.
+        """Yield each of ``ledgers`` with its metadata, in their order.
 
-        Many reads are under way at once, so ``ledgers`` is taken further than the answers; it may be
-        :meth:`ledgers` itself. Raises NoClusterError and the store's errors: what ends well is complete.
+        The error stands for metadata that do not decode, None for a ledger that does not exist. Many reads
+        are under way at once, so ``ledgers`` is taken further than the answers; it may be :meth:`ledgers`
+        itself. Raises NoClusterError and the store's errors: what ends well is complete.
         """
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> int:
@@ -353,13 +353,16 @@ class Underreplication(Protocol):
         """Return the bookie that was elected auditor; None without any candidate."""
 
     def lost_bookie_recovery_delay_s(self) -> int | None:
-        """How long an auditor waits before it takes a bookie for lost; None before there was an auditor."""
+        """Return the seconds after which an auditor takes a bookie for lost; None before there was one."""
 
     def lost_bookie_recovery_delay_written(self) -> tuple[int, int] | None:
         """Return the delay and how often it was written; None before there was an auditor."""
 
     def set_lost_bookie_recovery_delay(self, seconds: int) -> None:
-        """Change that; writing it, be it the same again, makes an auditor look at all bookies at once."""
+        """Change the seconds after which an auditor takes a bookie for lost.
+
+        Writing the delay, be it the same again, makes an auditor look at all bookies at once.
+        """
 
     def initial_lost_bookie_recovery_delay(self, seconds: int) -> int:
         """Set the delay to ``seconds`` where there is none yet; return the one that holds."""
@@ -457,7 +460,7 @@ class AuditorElection(Protocol):
     """
 
     def run(self) -> bool:
-        """Stand, and wait until elected: True; False after :meth:`resign`.
+        """Stand for election, and wait until elected: True; False after :meth:`resign`.
 
         Raises RefusedError in a cluster whose autorecovery is that of Pulsar's own metadata driver.
         """

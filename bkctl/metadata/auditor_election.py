@@ -181,11 +181,11 @@ class TreeAuditorElection:
         self._lose()
 
     def session_restored(self) -> None:
-        """Stand again, with a new vote."""
+        """Stand for election again, with a new vote."""
         self._wake()
 
     def registration_failed(self, error: BkctlError) -> None:
-        """Stand again, as the session is there."""
+        """Stand for election again, as the session is there."""
         self._wake()
 
     # --- the end --------------------------------------------------------------------------------------------

@@ -354,7 +354,7 @@ class SqliteTree(NodeTree):
         return stored
 
     def sync(self, path: str) -> None:
-        """Every read sees what was committed before it."""
+        """Do nothing: every read sees what was committed before it."""
 
     def wait_until_gone(self, path: str, timeout_s: float) -> bool:
         until_s = self._clock.monotonic() + timeout_s
@@ -503,9 +503,9 @@ def is_on_read_only_disk(path: str) -> bool:
 
 
 def _holder(pid: int) -> str:
-    """``process 12 of 345 in pid:[678]``: id, start in clock ticks since boot, namespace of the ids.
+    """Return ``process 12 of 345 in pid:[678]``: id, start in clock ticks since boot, namespace of the ids.
 
-    Without /proc the id alone, of which nobody concludes anything.
+    Without /proc it is the id alone, of which nobody concludes anything.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -14,7 +14,7 @@ _EVERYWHERE = ("", "0.0.0.0", "::", "0:0:0:0:0:0:0:0", "[::]")  # noqa: S104 - c
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only its own machine reaches a host, by its name or address."""
+    """Return whether only the machine itself reaches a host, by the host's name or address."""
     if host == "localhost":
         return True
     try:

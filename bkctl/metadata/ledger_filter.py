@@ -56,13 +56,16 @@ class UnreadableLedger:
 
 
 def creation_ms(found: StoredLedger) -> int:
-    """When a ledger was made: as its metadata says, else when its node was made. Milliseconds since 1970."""
+    """Return when a ledger was made, in milliseconds since 1970.
+
+    That is the time in its metadata, or else the time at which its node was made.
+    """
     stored = found.metadata.ctime_ms
     return found.created_ms if stored is None or stored < 0 else stored
 
 
 def _no_matter(count: int) -> None:
-    """Nobody counts."""
+    """Ignore the number of ledgers that were read."""
 
 
 def list_ledgers(

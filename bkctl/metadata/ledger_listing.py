@@ -45,7 +45,7 @@ class LedgerListing:
         self._layout_manager = layout_manager
 
     def ranges(self) -> Iterator[LedgerRange]:
-        """See :meth:`bkctl.metadata.api.LedgerManager.ledger_ranges`."""
+        """Yield ranges of ledgers; see :meth:`bkctl.metadata.api.LedgerManager.ledger_ranges`."""
         self._tree.sync(self._root)
         layout = layout_that_hides_nothing(self._tree, self._root, self._layout_manager)
         self._instance = self._layout_manager.instance_id()
@@ -98,7 +98,10 @@ class LedgerListing:
                     yield join(path, name)
 
     def _listed(self, directories: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-        """Names of the children; a directory may go with its last ledger, but not with the cluster."""
+        """Yield directories with the names of their children.
+
+        A directory may go with its last ledger, but not with the cluster.
+        """
         for path, names in self._tree.children_many(directories):
             if not names:
                 self._confirm_the_cluster()

@@ -104,7 +104,7 @@ class NodeTree(abc.ABC):
 
     @abc.abstractmethod
     def session(self) -> int:
-        """Id of the current session, made when there is none; not NO_SESSION."""
+        """Return the id of the current session, made when there is none; not NO_SESSION."""
 
     @abc.abstractmethod
     def get(self, path: str) -> Node | None:
@@ -218,7 +218,7 @@ class NodeTree(abc.ABC):
     def create_with_parents(
         self, path: str, data: bytes, *, below: str, ephemeral: bool = False, open_to_all: bool = False
     ) -> str:
-        """:meth:`create`, making missing parents; ``below`` itself is not made (NodeMissingError)."""
+        """Create a node as :meth:`create`, and missing parents; ``below`` is not made (NodeMissingError)."""
         for _ in range(_PARENT_ATTEMPTS):
             try:
                 return self.create(path, data, ephemeral=ephemeral, open_to_all=open_to_all)

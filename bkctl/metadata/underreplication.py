@@ -393,7 +393,7 @@ class TreeUnderreplication:
         return None if node is None else decoded(self._tree, path, node.data, decode)
 
     def _value_in_cluster(self, path: str, decode: Callable[[bytes], _Value]) -> _Value | None:
-        """:meth:`_value`; None only where there is a cluster that could have the node."""
+        """Return what :meth:`_value` does; None only where there is a cluster that could have the node."""
         found = self._value(path, decode)
         if found is None:
             require_node(self._tree, self._root)

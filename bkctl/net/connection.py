@@ -203,7 +203,7 @@ class BookieConnection:
         self._fail(NotConnectedError(self.bookie, detail))
 
     def _received(self, link: _Link, data: bytes) -> None:
-        """Bytes of the peer: answers, or the end of the connection."""
+        """Take bytes of the peer: answers, or the end of the connection."""
         if link is not self._link:
             return
         link.heard_s = self._loop.time()

@@ -68,7 +68,7 @@ class DigestMd5Exchange:
         self._proof: str | None = None
 
     def first(self) -> bytes:
-        """Nothing: the bookie speaks first."""
+        """Return no bytes: the bookie speaks first."""
         return b""
 
     def next(self, payload: bytes) -> bytes | None:
@@ -107,7 +107,7 @@ class DigestMd5Exchange:
         return ",".join(f"{name}={value}" for name, value in parts.items()).encode()
 
     def _digest(self, realm: str, nonce: str, method: str) -> str:
-        """RFC 2831 section 2.1.2.1; ``method`` is empty in the bookie's proof (2.1.3)."""
+        """Compute the digest of RFC 2831, 2.1.2.1; ``method`` is empty in the bookie's proof (2.1.3)."""
         credentials = self._credentials
         secret = _md5(b":".join(map(_latin, (credentials.user, realm, credentials.password))))
         session = secret + f":{nonce}:{self._cnonce}".encode()

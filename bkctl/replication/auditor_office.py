@@ -132,7 +132,7 @@ class Office:
         return running
 
     async def pause(self, seconds: float) -> None:
-        """Wait, or until the office is over."""
+        """Wait until the office is over, or for so many seconds."""
         await self.wait(self._over, seconds)
 
     async def record(self, kind: CheckKind) -> None:

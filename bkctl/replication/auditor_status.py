@@ -96,7 +96,7 @@ class AuditorCounts:
         self.last_error = ""
 
     def add(self, counter: Counter, number: int = 1) -> None:
-        """Count."""
+        """Add a number to a counter."""
         self.counters[counter] += number
 
     def measure(self, measure: Measure, value: float, *, failed: bool = False) -> None:

@@ -49,7 +49,7 @@ class BookieAudits:
         self._tell_the_others()
 
     async def run(self) -> None:
-        """Watch until cancelled. Raises NotElectedError."""
+        """Watch the bookies until cancelled. Raises NotElectedError."""
         try:
             while True:
                 self._wake.clear()

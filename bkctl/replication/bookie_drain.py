@@ -140,7 +140,7 @@ class DrainTally:
             self.rows.append(row)
 
     def result(self) -> DrainResult:
-        """Return it as the result of a drain that was this one pass."""
+        """Return the tally as the result of a drain that was this one pass."""
         losses = tuple([self.losses[ledger] for ledger in sorted(self.losses)])
         return DrainResult(
             self.moved,
@@ -185,7 +185,7 @@ class BookieDrain:
         self._cookie_deleted = False
 
     def progress(self) -> DrainProgress:
-        """Return how far it is."""
+        """Return how far the drain is."""
         passed_s = self._clock.monotonic() - self._began_s
         entries, size = self._move.entries_written, self._move.bytes_written
         told = DrainProgress(self._phase, self._moved, entries, size, self._left, passed_s)

@@ -77,7 +77,7 @@ class BookieMove:
         return self._bytes_written + sum(one.counts.bytes_written for one in self._at_work)
 
     async def groups(self, only: Sequence[int] | None = None) -> AsyncIterator[list[LedgerRow]]:
-        """Yield, some at a time, the ledgers that name the bookies or whose metadata cannot be read.
+        """Yield the ledgers that name the bookies or whose metadata cannot be read, some at a time.
 
         A listing that ends without an error is complete.
         """

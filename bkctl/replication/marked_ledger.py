@@ -48,7 +48,7 @@ class MarkedLedger:
         return self._repair.has_copied
 
     async def repair(self) -> Verdict:
-        """Repair it, and delete the mark when nothing is left to do; otherwise the lock stays.
+        """Repair the ledger, and delete its mark when nothing is left to do; otherwise the lock stays.
 
         Raises LockLostError when the session of the lock has ended.
         """

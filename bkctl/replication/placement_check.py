@@ -28,8 +28,10 @@ class PlacementCheck:
         self._adheres = adheres
 
     async def run(self) -> None:
-        """Count, and set the gauges at the end. Raises NotElectedError and the store's errors; then they stay
-        as they were."""
+        """Count the ledgers that do not stand as the policy wants it, and set the gauges at the end.
+
+        Raises NotElectedError and the store's errors; then the gauges stay as they were.
+        """
         office = self._office
         found = dict.fromkeys((Gauge.NOT_ADHERING, Gauge.SOFTLY_ADHERING), 0)
         elapsed = await self._elapsed()

@@ -34,7 +34,10 @@ class ReplicasCheck:
         self._found = dict.fromkeys(_GAUGES, 0)
 
     async def run(self) -> None:
-        """Count, and set the gauges at the end. Raises the store's errors; then they stay as they were."""
+        """Count the ledgers that lack replicas, and set the gauges at the end.
+
+        Raises the store's errors; then the gauges stay as they were.
+        """
         office = self._office
         self._up = await office.up()
         at_once = max(1, office.settings.reads_max // READS_OF_A_LEDGER)

@@ -62,7 +62,7 @@ class AutoRecovery:
         self._worker = ReplicationWorker(store, self._client, worker)
 
     async def run(self) -> None:
-        """Work until :meth:`stop`.
+        """Run the auditor and the worker until :meth:`stop`.
 
         Raises RefusedError in a cluster where ours may not work, NoClusterError.
         """

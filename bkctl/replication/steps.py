@@ -20,7 +20,7 @@ class Steps(Protocol):
         """Run a machine of the client to its end and return its value."""
 
     async def pause(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for so many seconds."""
 
     async def stored(self, ledger: int) -> StoredLedger:
         """Read a ledger's metadata. Raises NoSuchLedgerError, CorruptionError."""

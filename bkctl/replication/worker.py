@@ -93,7 +93,7 @@ class ReplicationWorker:
     # --- life -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until :meth:`stop`. Raises RefusedError where our worker may not work (``prepare``)."""
+        """Repair ledgers until :meth:`stop`. Raises RefusedError where ours may not work (``prepare``)."""
         loop = asyncio.get_running_loop()
         watches: list[Subscription] = []
         listener = _SessionListener(self, loop)

@@ -79,7 +79,7 @@ class PipelineOwner(Protocol):
         """Note that the oldest pending add has its ack quorum; it is not pending any more."""
 
     def bookies_failed(self, failed: dict[int, str], error: ClientError) -> None:
-        """Bookies at these indices are to be replaced; :meth:`AddPipeline.replace` follows at some time."""
+        """Note failed bookies by their indices; :meth:`AddPipeline.replace` follows at some time."""
 
     def add_refused(self, error: ClientError) -> None:
         """Note that a bookie refuses this client as a writer."""

@@ -76,7 +76,7 @@ class LedgerAccess:
 
     @classmethod
     def of(cls, ledger: int, metadata: LedgerMetadata, password: bytes | None = None) -> LedgerAccess:
-        """Access as metadata says; ``password`` None takes the stored one, as administrative opens do.
+        """Return the access that metadata want; ``password`` None takes the stored one, as administrators do.
 
         The stored digest type is used where there is one, CRC32 (Java's default) where there is none. Raises
         AccessDeniedError when ``password`` is not the stored one.

@@ -307,18 +307,18 @@ class RecoveryMachine(OperationMachine):
             self.bookies_failed(held_up, ClientError("has not answered the fence", ledger=self.access.ledger))
 
     def add_completed(self, add: PendingAdd) -> None:
-        """Part of :class:`PipelineOwner`."""
+        """Make the entry of a completed add the LAC, and go on with reading or closing."""
         self.lac = add.entry
         self.length = add.length
         self._read_on()
         self._close_when_done()
 
     def add_refused(self, error: ClientError) -> None:
-        """Part of :class:`PipelineOwner`."""
+        """Fail the recovery with the error of a refused add."""
         self._fail(error)
 
     def bookies_failed(self, failed: dict[int, str], error: ClientError) -> None:
-        """Part of :class:`PipelineOwner`: others take their places from LAC + 1 on, in memory."""
+        """Have others take the places of failed bookies from LAC + 1 on, in memory."""
         if self.exchange.finished:
             return
         if self._pipeline.changing:
@@ -455,7 +455,10 @@ class RecoveryMachine(OperationMachine):
         )
 
     def _fail(self, error: BkctlError) -> None:
-        """Finish with RecoveryFailedError; AccessDeniedError and the store's errors stay as they are."""
+        """Fail the recovery with RecoveryFailedError.
+
+        AccessDeniedError and the store's errors stay as they are.
+        """
         if isinstance(error, ClientError) and not isinstance(
             error, AccessDeniedError | NoSuchLedgerError | RecoveryFailedError
         ):

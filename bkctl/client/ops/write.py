@@ -208,7 +208,7 @@ class WriteMachine(OperationMachine):
             add.timer = self.exchange.set_timer(timeout_s, partial(self._add_timed_out, add))
 
     def add_completed(self, add: PendingAdd) -> None:
-        """Part of :class:`PipelineOwner`."""
+        """Report a completed add, which confirms its entry unless sync is deferred."""
         self._last_completed = add.entry
         self._length_completed += add.data_bytes
         if not self.settings.deferred_sync:
@@ -238,11 +238,11 @@ class WriteMachine(OperationMachine):
     # --- failures -------------------------------------------------------------------------------------------
 
     def add_refused(self, error: ClientError) -> None:
-        """Part of :class:`PipelineOwner`: fenced, or the wrong password."""
+        """End the writer with the error of a refused add: the ledger is fenced, or the password is wrong."""
         self._die(error)
 
     def bookies_failed(self, failed: dict[int, str], error: ClientError) -> None:
-        """Part of :class:`PipelineOwner`: replace them, or remember them while others are being replaced."""
+        """Replace failed bookies, or remember them while others are being replaced."""
         if self.death is not None or self._closing:
             return
         if self.settings.deferred_sync:

@@ -180,7 +180,7 @@ class Connection:
         self._client.add_listener(self._changed)
 
     def start(self, timeout_s: float) -> None:
-        """Connect. Raises ConnectionLostError when no server answered in time."""
+        """Connect to a server. Raises ConnectionLostError when none answered in time."""
         self._client.start_async()
         self.wait_connected(timeout_s)
 
@@ -241,7 +241,7 @@ class Connection:
         return _wait(answer, wait_s)
 
     def create_all(self, nodes: Sequence[tuple[str, bytes]], wait_s: float) -> None:
-        """One transaction."""
+        """Create nodes in one transaction."""
         transaction = self._client.transaction()
         for path, data in nodes:
             transaction.create(path, data, acl=self._acl)

@@ -60,7 +60,10 @@ class GuardedHttp(abc.ABC):
         self._delayed = 0
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port. Raises StorageError (the address cannot be had), UsageError (no good token)."""
+        """Listen for connections and return the port.
+
+        Raises StorageError (the address cannot be had), UsageError (no good token).
+        """
         from aiohttp import web
 
         token_file = self._config.http.token_file

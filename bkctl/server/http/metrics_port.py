@@ -26,7 +26,7 @@ class MetricsPort(GuardedHttp):
         return PrometheusCollector(self._service, rollover_s, now_s)
 
     def _add_pages(self, router: web.UrlDispatcher) -> None:
-        """Add none."""
+        """Add no page."""
 
     async def _close_pages(self) -> None:
-        """Hold nothing to give back."""
+        """Close no page: none holds anything."""

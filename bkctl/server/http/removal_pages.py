@@ -141,7 +141,7 @@ class _Job:
         return {0: "done", 1: "done", 4: "blocked"}.get(self._result.exit_code, "partly")
 
     def state(self) -> dict[str, object]:
-        """Return it for JSON."""
+        """Return the state of the job for JSON."""
         told, found = self._progress, self._result
         rows = () if found is None else found.rows
         return {

@@ -20,7 +20,7 @@ class OneBookie:
         self._bookie = bookie
 
     def choose(self, request: ChooseBookies) -> tuple[str, ...]:
-        """See :class:`bkctl.client.driver.BookieChoice`."""
+        """Choose bookies as :class:`bkctl.client.driver.BookieChoice` says."""
         return () if self._bookie in request.exclude else (self._bookie,)
 
 

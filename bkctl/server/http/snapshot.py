@@ -224,7 +224,7 @@ def _latency(histogram: LatencyHistogram) -> Values:
 
 
 def _quantile_ms(filled: list[tuple[float, int]], wanted: float, maximum_s: float) -> float:
-    """As ``LatencyHistogram.quantile``, which goes through the empty buckets too."""
+    """Compute a quantile as ``LatencyHistogram.quantile`` does, which goes through the empty buckets too."""
     seen = 0
     for upper_s, count in filled:
         seen += count

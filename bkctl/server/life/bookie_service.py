@@ -114,7 +114,7 @@ class BookieService:
             raise
 
     async def stop(self) -> None:
-        """Flush and stop. Raises StorageError when entries could not be flushed; the journals have them."""
+        """Flush and stop the bookie. Raises StorageError for entries not flushed; the journals have them."""
         self.ready = False
         self.shutting_down = True
         await self._stack.aclose()

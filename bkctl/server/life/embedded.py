@@ -82,7 +82,7 @@ class EmbeddedBookie:
         return self._started().http_port
 
     def start(self) -> StartReport:
-        """Start and wait until it serves. Raises what stands in the way; nothing is left running then.
+        """Start the bookie and wait until it serves. Raises what stands in the way; nothing is left then.
 
         A bookie that was stopped may be started again; its port stays what it was.
         """

@@ -112,7 +112,7 @@ def candidate_ids(identity: IdentitySettings, port: int, names: HostNames) -> li
 
 
 def require_permitted_user(user: str, permitted: Sequence[str]) -> None:
-    """``permittedStartupUsers``: raises RefusedError for a user that is not among them."""
+    """Raise RefusedError for a user that is not among ``permittedStartupUsers``."""
     if permitted and user not in permitted:
         raise RefusedError(
             f"user {user} may not start this bookie; permittedStartupUsers={','.join(permitted)} (files of "

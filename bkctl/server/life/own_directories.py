@@ -63,9 +63,10 @@ def make_current(filesystem: WritableFileSystem, directories: DirectorySettings)
 
 
 def refuse_shared_partitions(filesystem: WritableFileSystem, directories: DirectorySettings) -> None:
-    """With ``allowMultipleDirsUnderSameDiskPartition=false``: two of one kind on one file system.
+    """Refuse two directories of one kind on one file system.
 
-    The ``current`` directories exist. Raises RefusedError, StorageError.
+    This is ``allowMultipleDirsUnderSameDiskPartition=false``. The ``current`` directories exist. Raises
+    RefusedError, StorageError.
     """
     if directories.allow_same_partition:
         return

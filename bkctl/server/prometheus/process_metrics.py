@@ -67,7 +67,7 @@ class ProcessMetrics:
             scrape_metrics(scrape, CYCLES, cycles, gc=f"generation {generation}")
 
     def _collecting(self, phase: str, about: dict[str, int]) -> None:
-        """Python's cycle collector, before and after it runs; on the thread that it interrupts."""
+        """Time Python's cycle collector, before and after it runs; on the thread that it interrupts."""
         if phase == "start":
             self._started_s = time.perf_counter()
         else:

@@ -49,7 +49,7 @@ def process_memory() -> ProcessMemory | None:
 
 
 def process_usage() -> ProcessUsage:
-    """Look now."""
+    """Measure what this process uses now."""
     memory = process_memory()
     times = resource.getrusage(resource.RUSAGE_SELF)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

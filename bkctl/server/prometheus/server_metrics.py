@@ -58,7 +58,7 @@ class ServerMetrics:
         self._read_waits = LatencyHistogram()
 
     def add(self, scrape: Scrape, service: ServedBookie, bookie: Bookie, server: BookieServer) -> None:
-        """Add all of them to a scrape."""
+        """Add all of the server's metrics to a scrape."""
         status = (0 if bookie.read_only else 1) if service.ready else -1
         scrape_metrics(scrape, STATUS, SimpleNamespace(status=status))
         part = server_part(bookie, server)

@@ -14,7 +14,7 @@ from bkctl.server.wire.bookie_server import BookieServer
 
 
 def turn_off(bookie: Bookie, server: BookieServer) -> None:
-    """Stop measuring."""
+    """Stop measuring the times and sizes of a bookie's work."""
     for histogram in histograms(bookie, server):
         histogram.on = False
 

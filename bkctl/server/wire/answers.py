@@ -19,7 +19,7 @@ class AnswerSink(Protocol):
     """A connection, as far as answers go."""
 
     def write(self, data: bytes) -> None:
-        """Send these frames, or drop them when the connection is gone. On the loop's thread."""
+        """Send frames, or drop them when the connection is gone. On the loop's thread."""
 
 
 #: A connection, what makes its frames (on the loop's thread), and what is to be done when they are written.
@@ -35,7 +35,7 @@ class AnswerQueue:
         self._awake = False
 
     def post(self, answers: Iterable[Answer]) -> None:
-        """Have these written soon. From any thread."""
+        """Have answers written soon. From any thread."""
         self._queue.extend(answers)
         # The loop clears the flag before it empties the queue, so what is put in later wakes it again.
         if not self._awake:

@@ -179,7 +179,7 @@ class BookieConnection(asyncio.Protocol):
         self._set_reading()
 
     def hung_up(self) -> None:
-        """Close, unless there is something to read before the end."""
+        """Close the connection, unless there is something to read before the end."""
         if unread_bytes(self._socket):
             self.wake()
         else:
@@ -202,7 +202,7 @@ class BookieConnection(asyncio.Protocol):
         self._port.answers.post([(self, partial(encode_response, response), ended)])
 
     def _ended(self, request: Request, since_s: float, response: Response) -> None:
-        """On the loop's thread, when an answer was sent."""
+        """Note that an answer was sent. On the loop's thread."""
         if isinstance(request, AddRequest):
             self._port.adds.end(1, len(request.body))
         self._port.request_ended(request, response, self._port.now_s() - since_s)
@@ -360,7 +360,7 @@ class BookieConnection(asyncio.Protocol):
             self._refuse(run.wire, refused, refused_bytes)
 
     def _add_single(self, run: AddRun, index: int) -> ResultCode | None:
-        """None when the entry was taken, else the answer."""
+        """Add one entry of a run; return None when it was taken, else the answer."""
         one = _slice(run, index, index + 1)
         started_s = self._port.now_s()
         add = SingleAdd(

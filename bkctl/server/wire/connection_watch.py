@@ -80,12 +80,12 @@ class ConnectionWatch:
         return self._held_bytes
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Sweep once a second from now on."""
+        """Sweep the connections once a second from now on."""
         self._loop = loop
         self._timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep_again, loop)
 
     def stop(self) -> None:
-        """Sweep no more."""
+        """Sweep the connections no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

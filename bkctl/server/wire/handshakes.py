@@ -42,7 +42,7 @@ class Handshakes:
             self._memory.give(HANDSHAKE_BYTES)
 
     def failed(self, connection: Channel, error: BaseException) -> None:
-        """Say why; one that was crowded out needs no line of its own, as there may be thousands."""
+        """Log why a handshake failed; one that was crowded out gets no line, as there may be thousands."""
         if connection in self._going_on:
             reason = str(error) or type(error).__name__
             _log.warning("%s: TLS handshake failed: %s", connection.peer, reason)

@@ -155,7 +155,7 @@ class LongPolls:
                 del self._waits[client]
 
     def _look(self, request: ReadRequest, respond: Respond, client: Client, since_s: float) -> None:
-        """On the read stage: answer at once, or set the wait up."""
+        """Answer a long poll at once, or set the wait up. On the read stage."""
         assert request.previous_lac is not None
         try:
             self._bookie.reads.last_add_confirmed(request.ledger)
@@ -241,7 +241,7 @@ class _Wait:
         self._changed = False
 
     def set_timer(self, watch: LacWatch) -> None:
-        """On the loop: begin to count the time."""
+        """Begin to count the time of the wait. On the loop's thread."""
         assert self._request.timeout_ms is not None
         if self._changed:
             return
@@ -258,7 +258,7 @@ class _Wait:
         self._polls.end_soon(partial(self._answer, changed_ms))
 
     def _answer(self, changed_ms: int | None) -> None:
-        """On the loop."""
+        """Answer the request and let go of the wait. On the loop's thread."""
         self._changed = True
         if self._timer is not None:
             self._polls.drop(self._client, self)

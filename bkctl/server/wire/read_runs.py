@@ -143,7 +143,7 @@ class ReadRunJob:
         return [known[ledger] for ledger in ledgers]
 
     def _read(self, stop: int) -> None:
-        """On the read stage: up to ``stop``, or as many as make a chunk."""
+        """Read entries up to ``stop``, or as many as make a chunk. On the read stage."""
         started_s = self._port.now_s()
         first = self._position
         keys = self._run.keys[first:stop]

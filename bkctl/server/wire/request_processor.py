@@ -145,7 +145,7 @@ class RequestProcessor:
         read: Callable[[Respond], None],
         respond: Respond,
     ) -> None:
-        """Fence, wait until that is durable, then read; also an error is answered only behind the fence."""
+        """Fence a ledger, wait until that is durable, then read; errors too are answered only after that."""
         if master_key is None:
             respond(request.refuse(ResultCode.UNAUTHORIZED))
             return
@@ -207,7 +207,10 @@ class RequestProcessor:
         respond(request.answer(ResultCode.OK, tuple(bodies)))
 
     def _read_lac(self, request: ReadLacRequest, respond: Respond) -> None:
-        """Explicit LAC and newest entry. An unknown ledger has neither: Java says "no such entry" then."""
+        """Read the explicit LAC and the newest entry.
+
+        An unknown ledger has neither: Java says "no such entry" then.
+        """
         started_s = self._now_s()
         lac_body = last_entry = None
         code = ResultCode.OK

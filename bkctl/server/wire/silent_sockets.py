@@ -34,7 +34,7 @@ class SilentClient(Protocol):
         """Read from the socket again."""
 
     def hung_up(self) -> None:
-        """End: the client sends nothing more than what may be on the socket still."""
+        """Note that the client sends nothing more than what may be on the socket still."""
 
 
 class SilentSockets:
