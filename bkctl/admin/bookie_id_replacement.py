@@ -209,7 +209,7 @@ class UndoFile:
         self.path = path
 
     def record(self, rows: Iterable[ReplacedId]) -> None:
-        """Append; on disk when this returns. Raises StorageError."""
+        """Append rows to the file; they are on disk when this returns. Raises StorageError."""
         lines = "".join(
             json.dumps({"ledger": row.ledger, "segments": list(row.segments)}) + "\n" for row in rows
         )

@@ -27,7 +27,11 @@ class LiveStatus:
 
 
 def ask_status(url: str) -> LiveStatus:
-    """Ask. Raises ConnectionFailedError when nothing answers, or something that is no bookie; UsageError."""
+    """Ask a bookie for its status.
+
+    Raises ConnectionFailedError when nothing answers, or something that is no bookie; UsageError for what is
+    no HTTP address.
+    """
     url = http_json.base(url)
     return ask_status_beside(url, _get(url, http_json.SNAPSHOT, optional=True))
 

@@ -29,7 +29,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Leaves a redirection to the caller as an error status: no bookie sends one."""
 
     def redirect_request(self, *_: object) -> None:
-        """Return None: the answer is not followed."""
+        """Return None: the redirection is not followed."""
 
 
 #: No proxy of the environment: it would see the token, and could not reach a bookie's network anyway. No

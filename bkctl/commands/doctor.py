@@ -368,7 +368,10 @@ def _examinations(
     identity: ConfiguredBookie | None,
     vanished: list[str],
 ) -> Iterator[Examination]:
-    """``vanished`` collects folders that are removed while bookies are looked for in what was named."""
+    """Yield the bookies to be examined: the configured one, and those in the directories that were named.
+
+    ``vanished`` collects folders that are removed while bookies are looked for in what was named.
+    """
     from bkctl.admin.doctor.doctor import this_system
     from bkctl.admin.doctor.examination import Examination
     from bkctl.admin.doctor.subject import configured_subject, found_subjects

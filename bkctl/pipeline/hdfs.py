@@ -47,7 +47,7 @@ def hdfs_filesystem(url: str) -> tuple[fs.FileSystem, str]:
 
 @lru_cache(maxsize=16)
 def _connected(root: str) -> fs.FileSystem:
-    """One for each cluster: a connection is shared by all files."""
+    """Return the file system of a cluster, one for each: a connection is shared by all files."""
     from hdfs_native import Client
 
     try:

@@ -97,7 +97,7 @@ class Location:
         return bool(info.type == fs.FileType.File)
 
     def is_directory(self) -> bool:
-        """Return whether it is there and a directory."""
+        """Return whether the location is there and a directory."""
         from pyarrow import fs
 
         with _failures(self.text):
@@ -148,7 +148,7 @@ class Location:
             self.filesystem.delete_file(f"{self.path}/{name}")
 
     def remove(self) -> None:
-        """Remove it with all that is in it; one that is not there is fine."""
+        """Remove the directory with all that is in it; one that is not there is fine."""
         with _failures(self.text):
             self.filesystem.delete_dir_contents(self.path, missing_dir_ok=True)
             # Elsewhere a directory is nothing but the names in it.

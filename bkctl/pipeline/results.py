@@ -129,7 +129,7 @@ class Outcome:
     logs_gone: int = 0
 
     def as_row(self) -> dict[str, Any]:
-        """As it stands in ``summary.json``."""
+        """Return the outcome as it stands in ``summary.json``."""
         row = asdict(self)
         row["version"] = __version__
         return row
@@ -156,7 +156,10 @@ def judged(outcome: Outcome, job: Job, unknown: Sequence[str] = ()) -> Outcome:
 
 
 def write_summary(outcome: Outcome) -> str:
-    """Write ``summary.json`` into the run's directory, whole or not at all; its path. Raises StorageError."""
+    """Write ``summary.json`` into the run's directory, whole or not at all; return its path.
+
+    Raises StorageError.
+    """
     path = os.path.join(outcome.out, SUMMARY_NAME)
     write_whole(path, encoded_summary(outcome).decode())
     return path

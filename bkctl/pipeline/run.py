@@ -193,7 +193,7 @@ class _Run:
     # ------------------------------------------------------------------------------------------ tables in
 
     def read_inputs(self) -> None:
-        """Metadata first, then files, then metadata again; what waits for a query is read later."""
+        """Read metadata first, then files, then metadata again; what waits for a query is read later."""
         if self._surveyed.by_tasks:
             notes = os.path.join(self._work_dir, ".notes")
             os.makedirs(notes)
@@ -283,7 +283,7 @@ class _Run:
         self._extract(item, paths, options, sets, published)
 
     def _same_snapshot(self, item: Input) -> str | None:
-        """With one snapshot only, the table of before that is the one of after as well."""
+        """Return the table of before that serves as the one of after: with one snapshot only, else None."""
         if item.snapshot is not Snapshot.AFTER or self._request.two_snapshots:
             return None
         for other in self._request.job.inputs:
@@ -368,7 +368,7 @@ class _Run:
         self._engine.load(item.name, folders)
 
     def look_for_twins(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Two copies of one bookie (two backups, say) would be taken for one that holds both."""
+        """Report two copies of a bookie (two backups, say), which would be taken for one that holds both."""
         for bookie, why in twin_directories(rows).items():
             self._guard(f"bookie {bookie}: {why}; are there two copies of it? Name one of them")
             self._unknown.append("twin_directories")

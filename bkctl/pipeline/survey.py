@@ -213,9 +213,11 @@ def survey(filesystem: FileSystem, paths: Iterable[str], each: Each | None = Non
 def unread_indexes(
     filesystem: FileSystem, surveyed: Survey, name: str | None = None, each: Each | None = None
 ) -> dict[str, str]:
-    """Directories whose index cannot be judged, and why: it cannot be opened, or that of another directory of
-    the same bookie cannot, so that what no index leads to may only be unknown. ``name`` wins over cookies.
-    Where tasks looked into the paths, ``each`` has them open the indexes.
+    """Return the directories whose index cannot be judged, and why.
+
+    The index cannot be opened, or that of another directory of the same bookie cannot, so that what no index
+    leads to may only be unknown. ``name`` wins over cookies. Where tasks looked into the paths, ``each`` has
+    them open the indexes.
     """
     names = Bookies(filesystem, name)
     bookies: dict[str, str | None] = {}
@@ -254,8 +256,10 @@ def noted_logs_gone(notes: Sequence[str], each: Each) -> int:
 
 
 def logs_gone(filesystem: FileSystem, surveyed: Survey) -> int:
-    """How many entry logs of the surveyed directories are not there any more: a running bookie removes what
-    it has compacted. Raises StorageError."""
+    """Count the entry logs of the surveyed directories that are not there any more. Raises StorageError.
+
+    A running bookie removes what it has compacted.
+    """
     return sum(
         filesystem.status(log.path) is None
         for path in surveyed.paths

@@ -61,7 +61,10 @@ def index_trouble(filesystem: FileSystem, path: str) -> str | None:
 
 
 def note_logs(task: tuple[str, str], _: Advance) -> str:
-    """Write the ids of a directory's logs into a new file of a folder; its name. Raises StorageError."""
+    """Write the ids of a directory's logs into a new file of a folder; return its name.
+
+    Raises StorageError.
+    """
     directory, folder = task
     ids = array("q", _log_ids(PosixFileSystem(), directory))
     path = os.path.join(folder, secrets.token_hex(8))
@@ -101,7 +104,7 @@ def plan_table(task: tuple[str, tuple[str, ...], TableOptions, str], _: Advance)
 
 
 def put_digests_aside(task: tuple[TableOptions, str], _: Advance) -> str:
-    """Write the digests of the metadata that options name into a new file of a folder; its name.
+    """Write the digests of the metadata that options name into a new file of a folder; return its name.
 
     Raises as reading metadata does.
     """

@@ -96,7 +96,7 @@ class SparkEngine:
         return self._files_here_max
 
     def each(self, call: Callable[..., Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        """Call it in tasks of Spark."""
+        """Yield the result of a call for each task, made in tasks of Spark."""
         return SparkWorkers(self._spark, cores_of(self._spark)).results(call, tasks)
 
     @property

@@ -56,6 +56,6 @@ class Exchange:
         source.remove()
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the directory."""
         self._there.clear()
         self._place.remove()

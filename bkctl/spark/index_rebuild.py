@@ -113,7 +113,7 @@ class SparkWorkers(Workers):
 
 
 def _run_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task of Spark: every row is a call with its argument, its answer a result or an error of ours."""
+    """Run a task of Spark: every row is a call with its argument, its answer a result or an error of ours."""
     import pyarrow as pa
 
     for batch in batches:

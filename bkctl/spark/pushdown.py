@@ -68,7 +68,10 @@ def _narrowed(options: TableOptions, column: str, ranges: tuple[Range, ...]) -> 
 
 
 def _ranges(condition: Filter, columns: frozenset[str]) -> tuple[str, tuple[Range, ...] | None] | None:
-    """Column and ranges of ids that satisfy a condition, None for all ids; None when it cannot be taken."""
+    """Return the column and the ranges of ids that satisfy a condition, None for all ids.
+
+    Returns None when the condition cannot be taken.
+    """
     attribute: tuple[str, ...] = getattr(condition, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in columns:
         return None

@@ -58,7 +58,7 @@ class TableReader(DataSourceReader):
         self.options: TableOptions | None = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each split; Spark makes a task without a split when there is none."""
+        """Return a partition for each split; Spark makes a task without a split when there is none."""
         if self.options is None:
             return []
         if self.plans is not None:
@@ -95,7 +95,7 @@ class PushdownReader(TableReader):
 
 @cache
 def _freeze_modules() -> None:
-    """Once in a worker process, take what it has imported out of the garbage collector's sight.
+    """Take what a worker process has imported out of the garbage collector's sight, once.
 
     Spark collects garbage after every task. Over the objects of pyarrow, pandas and numpy that takes 45 ms,
     half of what a task costs beside its work.

@@ -172,7 +172,7 @@ class EntryStream(DataSourceStreamReader):
         self._served = False
 
     def initialOffset(self) -> Offset:
-        """Nothing, or the ends of the logs as they are now."""
+        """Return an empty offset, or the ends of the logs as they are now."""
         if self._stream.from_start:
             return {}
         offset = self._advanced({}, 0, 0)
@@ -291,7 +291,7 @@ class EntryStream(DataSourceStreamReader):
         yield from table_named("entries").read(partition.split, self._columns, self._options)
 
     def commit(self, end: Offset) -> None:
-        """Nothing is kept here: the checkpoint has the offsets."""
+        """Keep nothing: the checkpoint has the offsets."""
 
     def stop(self) -> None:
-        """Nothing is held between batches."""
+        """Give nothing back: nothing is held between batches."""

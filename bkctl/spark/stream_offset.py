@@ -68,7 +68,7 @@ class DirectoryState:
         return cls(int(value.get("top", -1)), opened, **sets)
 
     def as_value(self) -> dict[str, Any]:
-        """Return it as an offset has it, what is empty left out."""
+        """Return the state as an offset has it, what is empty left out."""
         value: dict[str, Any] = {"top": self.top}
         if self.open:
             value["open"] = {str(number): position for number, position in sorted(self.open.items())}

@@ -17,7 +17,7 @@ _work = daemon.worker
 
 
 def prompt_worker(sock: socket.socket, authenticated: bool) -> int:
-    """As ``pyspark.daemon.worker``, which waits for one task on a connection and does it."""
+    """Do what ``pyspark.daemon.worker`` does, which waits for one task on a connection and does it."""
     if sock.family in (socket.AF_INET, socket.AF_INET6) and hasattr(socket, "TCP_QUICKACK"):
         # Linux goes back to delaying after a while: it is asked again for each task.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -82,7 +82,7 @@ class AlarmLog:
         self._is_new = False
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all alarms."""
         self._alarms.clear()
         self._is_new = True
         self.left_out = 0

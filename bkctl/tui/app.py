@@ -103,7 +103,7 @@ class TopApp(App[None], inherit_bindings=False):
             end_with(sys.__stdin__)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that move in a recording are there only for one; a recording is not asked again."""
+        """Return whether a key is there: only a recording can be moved in, and it is given no orders."""
         if action == "order":
             return self._orders is not None and self.watched.replay is None
         if action in ("step", "go_to"):
@@ -201,7 +201,7 @@ class TopApp(App[None], inherit_bindings=False):
         self.draw()
 
     async def _take_samples(self) -> None:
-        """One sample an interval, until the end."""
+        """Take one sample an interval, until the end."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -284,7 +284,7 @@ def run_top(
     orders: Orders | None = None,
     theme: str = TERMINAL,
 ) -> int:
-    """Show the screens on this terminal until the operator quits; the exit code.
+    """Show the screens on this terminal until the operator quits; return the exit code.
 
     Colours are left out with ``no_color``, with NO_COLOR set to anything and on a terminal that says it is
     dumb; bars and sparklines are ASCII with ``ascii_only`` and where the locale's encoding is not UTF-8.

@@ -159,7 +159,7 @@ class ClusterScreen(WatchScreen):
 
     @on(RowView.Chosen)
     def open_bookie(self, event: RowView.Chosen) -> None:
-        """One bookie on a screen of its own."""
+        """Open one bookie on a screen of its own."""
         self.app.push_screen(BookieScreen(self.watched, self.glyphs, event.key))
 
     @on(LineView.Clicked, "#columns")

@@ -134,7 +134,7 @@ class DirectoryScreen(WatchScreen):
 
     @on(RowView.Chosen)
     def open_log(self, event: RowView.Chosen) -> None:
-        """One log on a screen of its own."""
+        """Open one log on a screen of its own."""
         log = next((log for log in self._logs if str(log.log_id) == event.key), None)
         if log is not None:
             self.app.push_screen(LogScreen(self.watched, self.glyphs, self._bookie, self._directory, log))

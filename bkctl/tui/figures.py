@@ -36,7 +36,7 @@ def megabytes(value: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """``0.42``, ``12.3``, ``456``, ``1.2s``: the unit is milliseconds where none stands there."""
+    """Format a time as ``0.42``, ``12.3``, ``456`` or ``1.2s``: without a unit it is in milliseconds."""
     if value is None:
         return UNKNOWN
     if value >= 59_950:
@@ -52,7 +52,7 @@ def cores(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """``97%`` of a share from 0 to 1; only a whole one is ``100%``, only nothing is ``0%``."""
+    """Format a share from 0 to 1 as ``97%``; only a whole one is ``100%``, only nothing is ``0%``."""
     if share is None:
         return UNKNOWN
     rounded = round(share * 100)
@@ -64,7 +64,7 @@ def percent(share: float | None) -> str:
 
 
 def top(values: Sequence[float], figure: Callable[[float], str]) -> str:
-    """`` max 12k``: the greatest of the values that are known, NaN is none; empty without any."""
+    """Format the greatest of the values that are known as `` max 12k``; NaN is none; empty without any."""
     known = [value for value in values if not math.isnan(value)]
     return f" max {figure(max(known))}" if known else ""
 

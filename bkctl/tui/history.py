@@ -20,7 +20,7 @@ _NOTHING: Sequence[float] = ()
 
 
 def figures_of(bookie: BookieSample) -> Iterator[tuple[str, float | None]]:
-    """Names and values of what a bookie's sparklines show; per directory under ``name:directory``."""
+    """Yield names and values of what a bookie's sparklines show; per directory under ``name:directory``."""
     yield "adds_per_s", bookie.adds_per_s
     yield "reads_per_s", bookie.reads_per_s
     yield "add_mb_per_s", bookie.add_mb_per_s
@@ -104,7 +104,7 @@ class History:
         return tops
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all figures."""
         self._figures.clear()
         self._taken_ms.clear()
 

@@ -102,5 +102,5 @@ class LedgerScreen(WatchScreen):
 
     @on(LineView.Clicked, "#columns")
     def sort_by_column(self) -> None:
-        """Sort by the other figure."""
+        """Sort the ledgers by the other figure."""
         self.action_sort()

@@ -31,13 +31,13 @@ class PromptScreen(ModalScreen[str | None]):
 
     @on(Input.Changed)
     def tell(self, event: Input.Changed) -> None:
-        """Every change, at once."""
+        """Report every change of the text, at once."""
         if self._changed is not None:
             self._changed(event.value)
 
     @on(Input.Submitted)
     def finish(self, event: Input.Submitted) -> None:
-        """Enter."""
+        """Close the screen with the text when Enter was pressed."""
         self.dismiss(event.value)
 
     def action_give_up(self) -> None:

@@ -125,7 +125,7 @@ class Watch:
         return bookie if bookie.error is None else self._last_answers.get(bookie.bookie, bookie)
 
     def silence_ms(self, bookie: BookieSample) -> int | None:
-        """For how long it has not answered; None when it never did."""
+        """Return for how many milliseconds a bookie has not answered; None when it never did."""
         if self.shown is None or bookie.answered_at_ms is None:
             return None
         return max(self.shown.taken_at_ms - bookie.answered_at_ms, 0)
@@ -170,7 +170,7 @@ class Watch:
         return replace(bookie, answered_at_ms=last.answered_at_ms)
 
     def _keep(self, sample: ClusterSample) -> ClusterSample:
-        """Remember what it says; the sample with those that have departed since they answered."""
+        """Remember a sample; return it with the bookies that have departed since they answered."""
         sample = replace(sample, bookies=tuple(map(self._with_last_time, sample.bookies)))
         here = {bookie.bookie for bookie in sample.bookies}
         departed: list[BookieSample] = []

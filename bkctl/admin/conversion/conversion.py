@@ -101,7 +101,7 @@ def convert_bookie(
     options: ConversionOptions,
     hire: Hire = Workers,
 ) -> list[ConvertedDirectory]:
-    """Convert, or go on with a conversion that was cut off; to the kind that it came from is back.
+    """Convert a bookie, or go on with a conversion that was cut off; to the kind that it came from is back.
 
     Raises RefusedError where something could be lost, or a bookie uses the directories, CorruptionError for
     a row that does not decode or names no record, StorageError. The old index is in place then, but for an
@@ -264,7 +264,7 @@ class _Conversion:
     # --- the dry run ----------------------------------------------------------------------------------------
 
     def rehearse(self) -> list[ConvertedDirectory]:
-        """Count everything. Raises RefusedError as well where a disk has no room."""
+        """Count what a conversion would do. Raises RefusedError as well where a disk has no room."""
         self._read_ledgers()
         self._copies = self._survey()
         refuse_full_disks(self._fs, self._needed)

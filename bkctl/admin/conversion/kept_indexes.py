@@ -22,7 +22,10 @@ def kept_indexes(fs: FileSystem, places: BookiePlaces) -> list[str]:
 
 
 def drop_kept_indexes(fs: FileSystem, places: BookiePlaces) -> None:
-    """Remove them. Raises RefusedError where no index is in use, or a bookie runs, StorageError."""
+    """Remove the indexes that conversions have kept.
+
+    Raises RefusedError where no index is in use, or a bookie runs, StorageError.
+    """
     with DirectoryLock(*places.every):
         kind_here(fs, places)
         for path in kept_indexes(fs, places):

@@ -178,7 +178,10 @@ def _named(content: bytes | None) -> list[str]:
 
 
 def apply_to_file(filesystem: WritableFileSystem, change: CookieChange) -> None:
-    """Do it, durably. Raises RefusedError when the file has changed since it was planned, StorageError."""
+    """Carry out the change of a cookie's file, durably.
+
+    Raises RefusedError when the file has changed since the change was planned, StorageError.
+    """
     folder = dirname(change.target) or "."
     present = read_small(filesystem, change.target) if filesystem.status(change.target) is not None else None
     if present != change.old:

@@ -69,7 +69,7 @@ def refuse_taken(fs: FileSystem, *paths: str) -> None:
 
 
 def quarantine_log(fs: WritableFileSystem, clock: Clock, move: Move, reason: str) -> None:
-    """Do it, in directories that a ``DirectoryLock`` holds. Raises StorageError."""
+    """Move a log into quarantine, in directories that a ``DirectoryLock`` holds. Raises StorageError."""
     place, folder = move.place, move.place.quarantine_dir
     last_id = join(place.current_dir, LAST_ID_NAME)
     repair = begin_repair(
@@ -130,7 +130,7 @@ def plan_release(fs: FileSystem, place: LogPlace) -> Move:
 
 
 def release_log(fs: WritableFileSystem, clock: Clock, move: Move) -> None:
-    """Do it, in directories that a ``DirectoryLock`` holds. Raises StorageError."""
+    """Move a log out of quarantine, in directories that a ``DirectoryLock`` holds. Raises StorageError."""
     place = move.place
     repair = begin_repair(
         fs,

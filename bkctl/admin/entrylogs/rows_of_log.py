@@ -52,7 +52,7 @@ class RowsOfLog:
         return row < len(self._offsets) and self._offsets[row] == offset
 
     def take(self, offset: int, ledger: int, entry: int) -> bool:
-        """Note that the record of a row was found; whether there is such a row."""
+        """Note that the record of a row was found; return whether there is such a row."""
         row = self._find(offset, ledger, entry)
         if row is None:
             return False

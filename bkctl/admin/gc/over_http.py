@@ -67,13 +67,13 @@ def trigger(url: str, *, major: bool, minor: bool) -> None:
 
 
 def suspend(url: str, *, major: bool, minor: bool) -> None:
-    """Let these compactions rest until :func:`resume`, or until the bookie is started again."""
+    """Suspend major or minor compactions, or both, until :func:`resume` or the bookie's next start."""
     flags = {name: True for name, flag in (("suspendMajor", major), ("suspendMinor", minor)) if flag}
     http_json.call("PUT", http_json.base(url), f"{_GC}/suspend_compaction", flags)
 
 
 def resume(url: str, *, major: bool, minor: bool) -> None:
-    """Let them run again."""
+    """Let suspended major or minor compactions, or both, run again."""
     flags = {name: True for name, flag in (("resumeMajor", major), ("resumeMinor", minor)) if flag}
     http_json.call("PUT", http_json.base(url), f"{_GC}/resume_compaction", flags)
 
@@ -85,7 +85,10 @@ def suspended(url: str) -> tuple[bool, bool]:
 
 
 def confirm_deletions(url: str) -> int:
-    """Let a bookie of ours delete the ledgers it has held back; how many. Raises RefusedError on Java's."""
+    """Let a bookie of ours delete the ledgers it has held back; return how many these are.
+
+    Raises RefusedError on Java's.
+    """
     try:
         answer = http_json.call("PUT", http_json.base(url), "/api/v1/bkctl/gc/confirm_deletions")
     except http_json.NoSuchPathError as error:

@@ -163,6 +163,6 @@ def plan(
 
 
 def is_scarce(filesystem: WritableFileSystem, directory: str) -> tuple[int, bool]:
-    """Free bytes of the directory's disk, and whether they are few. Raises StorageError."""
+    """Return the free bytes of the directory's disk, and whether they are few. Raises StorageError."""
     space = filesystem.disk_space(directory)
     return space.free_bytes, space.free_bytes < space.total_bytes * SCARCE_SHARE

@@ -179,7 +179,7 @@ def perform(
     *,
     advance: Advance = nobody,
 ) -> Iterator[RunRow]:
-    """Do it, in a space that ``lock`` holds; rows as they are done, then those that stay.
+    """Do the work, in a space that ``lock`` holds; yield rows as they are done, then those that stay.
 
     Raises RefusedError when the directory has changed since :func:`prepare` or a bookie has started,
     SyncError when something could not be made durable: nothing more is done then.

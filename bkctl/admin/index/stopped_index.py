@@ -42,14 +42,14 @@ class LedgerRows(Protocol):
         """Yield all rows in the order of their keys."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Close what the rows are read from."""
 
 
 class WritableLedgerRows(LedgerRows, Protocol):
     """The rows of ledgers, to be changed."""
 
     def write(self, operations: Iterable[Operation], *, sync: bool) -> None:
-        """Do all operations; with ``sync`` they are durable then."""
+        """Do all operations; with ``sync`` they are durable when this returns."""
 
 
 class EntryRows(Protocol):
@@ -70,7 +70,7 @@ class EntryRows(Protocol):
         """Yield all rows in the order of their keys, and what does not decode."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Close what the rows are read from."""
 
 
 class WritableEntryRows(EntryRows, Protocol):

@@ -72,7 +72,7 @@ class Cluster(Protocol):
         """The time whose state the source has; None when that is not known."""
 
     def unproved(self, instance_id: str | None) -> str | None:
-        """Return why its silence about a ledger proves nothing to a bookie of this instance, None if it does.
+        """Return why the source's silence about a ledger is no proof to a bookie of this instance, or None.
 
         Raises RefusedError for the metadata of another cluster, and for what is no cluster's metadata.
         """
@@ -260,7 +260,7 @@ class KnownLedgers:
         return self._proven(self.cluster.missing(ledgers))
 
     def _proven(self, missing: set[int]) -> set[int]:
-        """Pick, of ledgers that the metadata do not have, those of which that is a proof."""
+        """Pick from ledgers that the metadata do not have those that are proven to exist no more."""
         if self.unproved is not None or not missing:
             return set()
         newer = {ledger for ledger in missing if ledger >= self.next_ledger}
@@ -278,7 +278,7 @@ class KnownLedgers:
         )
 
     def keeps_each(self, ledgers: Collection[int]) -> dict[int, bool | None]:
-        """Return of each ledger whether it exists and its metadata name this bookie; None if not known.
+        """Return for each ledger whether it exists and its metadata name this bookie; None if not known.
 
         Raises BkctlError.
         """

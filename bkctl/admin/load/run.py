@@ -64,7 +64,7 @@ class _LoadConnection:
         self.socket.setblocking(False)
 
     def send(self, allowance: int, due_s: float | None = None) -> int:
-        """Send up to ``allowance`` requests as the window allows; how many began.
+        """Send up to ``allowance`` requests as the window allows; return how many began.
 
         Their latency counts from now, or from ``due_s``, when they should have been sent.
         """
@@ -264,7 +264,7 @@ class _Sockets:
                 self._poll.modify(descriptor, wanted)
 
     def receive(self, poll_s: float, latencies: list[tuple[float, int]]) -> int:
-        """Wait for answers, ``poll_s`` at most; how many came."""
+        """Wait for answers, ``poll_s`` at most; return how many came."""
         if self.only is not None:
             return self.only.receive(latencies)
         answered = 0

@@ -56,7 +56,7 @@ def repair_of(fs: FileSystem, directories: Sequence[str], number: str) -> FoundR
 
 
 def reasons_against(fs: FileSystem, repairs: Sequence[FoundRepair]) -> list[str | None]:
-    """Return of each repair why it cannot be undone now, None where it can; the oldest stands first.
+    """Return for each repair why it cannot be undone now, None where it can; the oldest stands first.
 
     Where only later repairs stand in the way, which can be undone themselves, the reason names the next one.
     Raises StorageError.

@@ -139,7 +139,7 @@ class Repair:
         return None if kept is None else self.found.path(kept)
 
     def extend(self, intents: Sequence[Intent], detail: str) -> None:
-        """Keep, durably, what is going to be changed besides; what was declared already stays as it is.
+        """Keep durably what is going to be changed besides; what was declared already stays as it is.
 
         Raises as :func:`begin_repair`; nothing of it was changed then.
         """

@@ -153,7 +153,7 @@ def finite(value: object) -> float | None:
 
 
 def rounded(value: float) -> float:
-    """Round to three decimals: they are more than anybody reads."""
+    """Round a value to three decimals: they are more than anybody reads."""
     return round(value, 3)
 
 

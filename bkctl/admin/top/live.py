@@ -218,7 +218,7 @@ class _Watched:
     async def logs(
         self, session: ClientSession, ledger_dir: str, timeout_s: float
     ) -> tuple[EntryLogState, ...]:
-        """See ``SampleSource``."""
+        """Return the entry logs of a ledger directory; see ``SampleSource``."""
         import aiohttp
 
         if self._source is not Source.BKCTL or self._url is None:

@@ -64,7 +64,7 @@ class RecordingSource:
         return await self._source.logs(bookie, ledger_dir)
 
     async def close(self) -> None:
-        """Close both."""
+        """Close the recording and the source of its samples."""
         self._close()
         await self._source.close()
 

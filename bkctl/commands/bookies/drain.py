@@ -152,7 +152,7 @@ def _drained(
     wait_ms: int,
     accepted: frozenset[int],
 ) -> tuple[dict[str, Any], int]:
-    """Do it; return the row and the exit code."""
+    """Drain a bookie; return the row and the exit code."""
     from bkctl.admin.bookie_removal import make_read_only
     from bkctl.replication.bookie_drain import DrainSettings
 
@@ -244,7 +244,7 @@ class _Progress:
             sys.stderr.write("\r\x1b[K")
 
     def tell(self, at: DrainProgress) -> None:
-        """Show it, if its time has come."""
+        """Show the progress, if its time has come."""
         pause_s = 0.2 if self._is_terminal else _LINE_EVERY_S
         if time.monotonic() - self._line_s < pause_s:
             return

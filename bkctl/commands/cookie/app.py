@@ -110,7 +110,7 @@ def _has_store(cluster: ClusterOptions) -> bool:
 def _found(
     stack: ExitStack, names: list[str], cluster: ClusterOptions, *, has_store: bool
 ) -> Iterator[FoundCookie]:
-    """Cookies in the order of the arguments; the store is opened when the first one is looked up there."""
+    """Yield cookies in the order of the arguments; the store is opened for the first look-up there."""
     from bkctl.admin.cookies.in_metadata import stored_cookies
 
     opened: list[MetadataStore] = []

@@ -176,7 +176,7 @@ def _change(
 def _apply(
     changes: list[CookieChange], wanted: Action, store: MetadataStore | None, backup_dir: str
 ) -> list[dict[str, object]]:
-    """Every backup first; then directories before the store, and the other way round when deleting."""
+    """Make every backup first; then change directories before the store, or after it when deleting."""
     from bkctl.admin.cookies.changes import Action, apply_to_file, back_up
     from bkctl.admin.cookies.in_metadata import apply_to_store
     from bkctl.clock import SystemClock
@@ -214,7 +214,10 @@ def _cookie_bytes(path: str) -> bytes:
 
 
 def _split(targets: list[str], *, has_store: bool) -> tuple[list[str], list[str]]:
-    """Paths and bookie ids. Raises UsageError for a name that could be both, where a store is named."""
+    """Return which targets are paths and which are bookie ids.
+
+    Raises UsageError for a name that could be both, where a store is named.
+    """
     paths = [target for target in targets if "/" in target or os.path.lexists(target)]
     bookies = [target for target in targets if target not in paths]
     for path in paths:

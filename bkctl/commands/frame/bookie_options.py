@@ -138,7 +138,7 @@ def _say(notice: Notice) -> None:
 
 
 def log_notice(notice: Notice) -> None:
-    """For a command that logs: the notice as a line of the log."""
+    """Log a notice as a line of the log, for a command that logs."""
     import logging
 
     level = logging.WARNING if notice.warning else logging.INFO

@@ -22,7 +22,7 @@ def show_metavars_alone(command: Any) -> None:
 
 
 def _no_type(*_: Any, **__: Any) -> None:
-    """Return none."""
+    """Return None, for the name of a type that is not shown."""
 
 
 def _usage(metavar: str, *, required: bool, many: bool) -> str:

@@ -41,7 +41,7 @@ def progress(
 
 
 def _ignore(count: int) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress that nobody watches."""
 
 
 class _LateBar:

@@ -129,7 +129,7 @@ def _exit_code(error: Exception, words: Sequence[str]) -> int:
 
 
 def _only_writes(words: Sequence[str]) -> bool:
-    """Return, by its safety class, whether the command that a line names is there to change something."""
+    """Return whether the command that a line names is there to change something, by its safety class."""
     noun = NOUNS.get(words[0]) if words else None
     if noun is None:
         return False

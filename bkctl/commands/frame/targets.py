@@ -29,7 +29,7 @@ def split_targets(arguments: list[str], parse: Callable[[str], int]) -> tuple[li
 
 
 def paths_or_default(paths: list[str]) -> list[str]:
-    """``paths``, or ``./bkctl-data`` when there are none and it exists. Raises UsageError otherwise."""
+    """Return ``paths``, or ``./bkctl-data`` when there are none and it exists, else raise UsageError."""
     return paths or default_paths()
 
 

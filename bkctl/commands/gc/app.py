@@ -369,7 +369,7 @@ def _perform(works: Sequence[Work], lock: DirectoryLock, output: Format | None) 
 
 
 def _scratch_directory(path: str | None) -> str | None:
-    """As it is kept in links: from the root on."""
+    """Return the path of the scratch directory as it is kept in links: from the root on."""
     if path is None:
         return None
     if not os.path.isdir(path):

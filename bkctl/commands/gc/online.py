@@ -18,7 +18,7 @@ _ACTIONS = {"deleted": "remove", "compacted": "compact"}
 
 
 def explain(url: str, log_id: int | None, output: Format | None) -> int:
-    """Write a row for each log, of a Java bookie one for each directory; the exit code."""
+    """Write a row for each log, of a Java bookie one for each directory; return the exit code."""
     from bkctl.admin.gc.logs_over_http import ask_java, ask_logs
 
     found = ask_logs(url)
@@ -41,7 +41,10 @@ def explain(url: str, log_id: int | None, output: Format | None) -> int:
 
 
 def plan(url: str, threshold: float | None, output: Format | None) -> int:
-    """Write the curve, or the steps at a threshold; the exit code. Raises RefusedError for a Java bookie."""
+    """Write the curve, or the steps at a threshold; return the exit code.
+
+    Raises RefusedError for a Java bookie.
+    """
     from bkctl.admin.gc.logs_over_http import ask_logs
 
     found = ask_logs(url)

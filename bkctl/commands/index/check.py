@@ -45,7 +45,7 @@ class CheckDigest(StrEnum):
 
 
 def _parse_memory(text: str) -> int:
-    """At least 1 MiB. Raises ValueError."""
+    """Parse an amount of memory, at least 1 MiB. Raises ValueError."""
     size = parse_byte_size(text)
     if size < _MEMORY_MIN:
         raise ValueError(f"{text!r} is less than 1M.")

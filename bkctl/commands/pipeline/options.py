@@ -48,7 +48,7 @@ class SparkOptions:
     ] = None
 
     def settings(self) -> dict[str, str]:
-        """Return them by name. Raises UsageError."""
+        """Return the settings of Spark by name. Raises UsageError."""
         return spark_settings(self.conf, self.properties_file)
 
 
@@ -119,7 +119,7 @@ class SetOptions:
     ] = "36h"  # type: ignore[assignment] # typer parses the default as well
 
     def wish(self) -> SetWish:
-        """Return what they say. Raises UsageError."""
+        """Return the wish for sets that the options make up. Raises UsageError."""
         return set_wish(self.as_of, self.max_age)
 
 

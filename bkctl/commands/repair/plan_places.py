@@ -60,4 +60,4 @@ def _configured(configuration: ConfigurationOptions) -> list[str]:
 
 
 def _silent(notice: Notice) -> None:
-    """Say nothing: the doctor has said it."""
+    """Ignore a notice: the doctor has given it."""

@@ -172,7 +172,7 @@ def _several_clusters(chosen: Sequence[CompleteSet]) -> Iterable[Problem]:
 
 
 def read_cluster(filesystem: FileSystem, metadata: str | None) -> Cluster:
-    """Read whose metadata it is and which bookies have a cookie there; nothing of a directory of tables.
+    """Read the cluster of metadata and its bookies with a cookie; nothing of a directory of tables.
 
     Raises as opening a store or a dump does.
     """

@@ -101,7 +101,7 @@ class Collected:
         return {CLEAN: 0, FOUND: 1}.get(self.complete.manifest.verdict, 3)
 
     def as_row(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the set and its verdict as a row of JSON."""
         manifest = self.complete.manifest
         parts = [part for parts in manifest.tables.values() for part in parts]
         return {

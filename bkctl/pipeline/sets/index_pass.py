@@ -84,7 +84,7 @@ def _read_locations(
 
 
 def _keep_locations(file: SplitFile, items: Iterable[LocationColumns | IndexDamage], keep: Keep) -> bool:
-    """Write the stripes of locations; whether there was no damage among them."""
+    """Write the stripes of locations; return whether there was no damage among them."""
     whole = True
     for item in items:
         if isinstance(item, IndexDamage):

@@ -92,7 +92,7 @@ class LogPass:
         return replace(looked_at, sealed=sealed, whole=whole)
 
     def _tables(self, file: SplitFile, reader: LogReader, looked_at: SetFile) -> bool:
-        """Write the rows of all tables; whether the log is clean."""
+        """Write the rows of all tables; return whether the log is clean."""
         judge = LogJudge()
         seen = _Seen(file.id, self._options.batch_rows)
         windows = (wanted_rows(seen.add(rows), self._options) for rows in self._paced(judge.windows(reader)))
@@ -147,7 +147,7 @@ class _Seen:
         self.well = True
 
     def add(self, rows: LogRows) -> LogRows:
-        """Take a window; it is given back."""
+        """Take a window, and give it back."""
         if len(rows):
             self.well = self.well and not bool((rows.results == 0).any())
             self._take(self._joiner.add(single_runs(self._log_id, rows)))

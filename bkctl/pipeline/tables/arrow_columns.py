@@ -66,8 +66,11 @@ def _digest_ok(rows: LogRows) -> pa.Array:
 
 
 def _payload(rows: LogRows) -> pa.Array:
-    """Payloads, copied once. Between two of them lies what is not payload, so that every second value of a
-    binary array over the whole buffer is one; a null one is empty there."""
+    """Return the payloads, copied once.
+
+    Between two of them lies what is not payload, so that every second value of a binary array over the whole
+    buffer is one; a null one is empty there.
+    """
     lengths, unknown = payload_lengths(rows)
     ends = rows.starts + _SIZE_BYTES + rows.sizes
     begins = ends - np.where(unknown, 0, lengths)

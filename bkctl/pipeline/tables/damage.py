@@ -193,7 +193,7 @@ class LogJudge:
             yield item
 
     def is_clean(self, reader: LogReader) -> bool:
-        """At the end: no damage, and the ledgers map agrees with what is there."""
+        """Return at the end whether there is no damage and the ledgers map agrees with what is there."""
         rolled = reader.head.ledgers_map
         torn = reader.tail is not None and reader.tail.kind == "torn"
         return self.clean and (rolled is None or (rolled == self.totals and not torn))

@@ -58,7 +58,7 @@ def location_columns(file: SplitFile, options: TableOptions) -> Iterator[Locatio
 
 
 def _rows(source: LocationSource, options: TableOptions) -> Iterator[LocationColumns | IndexDamage]:
-    """Single ledgers are looked up; anything wider is read as a whole and chosen from."""
+    """Yield rows: single ledgers are looked up; anything wider is read as a whole and chosen from."""
     if not options.ledgers or any(first != last for first, last in options.ledgers):
         yield from source.rows()
         return

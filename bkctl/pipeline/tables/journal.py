@@ -89,8 +89,11 @@ def _mark(filesystem: FileSystem, file: SplitFile, marks: dict[str, LastMark | N
 def _batches(
     filesystem: FileSystem, journal: _Journal, split: Split, names: list[str], options: TableOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Batches in file order: entries are collected up to the next record that is none, or window; such
-    records up to the next entry, or ``batch_rows``."""
+    """Yield batches in file order.
+
+    Entries are collected up to the next record that is none, or window; such records up to the next entry, or
+    ``batch_rows``.
+    """
     file = journal.file
     marked: list[JournalMarked] = []
     rows = CheckedRows()

@@ -47,7 +47,7 @@ class KnownDigests:
         return KnownDigests.of(found)
 
     def digesters(self) -> dict[int, Digester]:
-        """Unpack; ledgers of one type share one digester unless they have keys."""
+        """Unpack the digesters; ledgers of one type share one digester unless they have keys."""
         shared = [Digester(kind) for kind in DIGEST_TYPES]
         unpacked = {
             ledger: shared[kind] for ledger, kind in zip(array("q", self.ledgers), self.kinds, strict=True)

@@ -32,7 +32,7 @@ class DescribedLedger:
 
 
 def is_uri(metadata: str) -> bool:
-    """Return whether it is the address of a metadata store; otherwise it is the path of a dump."""
+    """Return whether ``metadata`` is the address of a metadata store; otherwise it is the path of a dump."""
     return any(mark in metadata for mark in _URI_MARKS)
 
 

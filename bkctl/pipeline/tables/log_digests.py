@@ -40,7 +40,10 @@ class LedgerParts:
 
     @classmethod
     def of(cls, ids: NDArray[np.int64]) -> LedgerParts:
-        """Entries mostly stand in runs of one ledger, so the runs are what is sorted."""
+        """Sort the entries of a window by ledger, given the ledger of each.
+
+        Entries mostly stand in runs of one ledger, so the runs are what is sorted.
+        """
         firsts = np.concatenate(([0], np.flatnonzero(ids[1:] != ids[:-1]) + 1))
         if len(firsts) == 1:
             return cls([int(ids[0])], None)

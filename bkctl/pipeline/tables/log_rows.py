@@ -47,7 +47,7 @@ def wanted_rows(rows: LogRows, options: TableOptions) -> LogRows:
 
 
 def within(values: Column, ranges: tuple[Range, ...]) -> NDArray[np.bool_]:
-    """Which values lie in one of the ranges; all of them when there is none."""
+    """Return which values lie in one of the ranges; all of them when there is none."""
     if not ranges:
         return np.ones(len(values), np.bool_)
     if len(ranges) == 1:

@@ -29,7 +29,7 @@ _PIECES_MAX = 1024
 def plan_logs(
     paths: Sequence[str], options: TableOptions, *, digests: bool = True, pieces: bool = True
 ) -> list[Split]:
-    """Tasks over the entry logs of ``paths``, with the known digests of the ledgers in them.
+    """Plan tasks over the entry logs of ``paths``, with the known digests of the ledgers in them.
 
     Logs whose ledgers map names no wanted ledger are left out. If digests are in a file the tasks look them
     up there, and no log is opened for them. ``digests`` False leaves metadata unread, ``pieces`` False never

@@ -101,7 +101,7 @@ class TableOptions:
 
 @lru_cache(maxsize=64)
 def bounds(ranges: tuple[Range, ...]) -> tuple[list[int], list[int]]:
-    """First ids of the ranges, ascending, and the highest id that the ranges up to each of them reach.
+    """Return the first ids of the ranges, ascending, and the highest id that the ranges up to each reach.
 
     An id is in one of the ranges when it is not above what the last one that begins before it reaches.
     """

@@ -130,7 +130,7 @@ def index_directories(filesystem: FileSystem, paths: Sequence[str], options: Tab
 def _ledger_directories(
     filesystem: FileSystem, path: str, found: Sequence[BookieDirectory]
 ) -> dict[str, str]:
-    """Ledger directories by index directory, where a bookie keeps them apart and its cookie pairs them."""
+    """Return ledger directories by index directory, where bookies keep them apart and a cookie pairs them."""
     apart = [directory for directory in found if not directory.holds_logs]
     paired: dict[str, str] = {}
     for folder in dict.fromkeys(_bookie_folder(path, directory.path) for directory in apart):

@@ -61,8 +61,10 @@ class Split:
 
 
 def packed(files: Iterable[SplitFile], split_bytes: int, cores: int) -> Iterator[tuple[SplitFile, ...]]:
-    """Files in their order, joined until ``split_bytes``, or less when there would be no work for all
-    cores, and never more than ``SPLIT_FILES_MAX``."""
+    """Yield files in their order, joined until ``split_bytes``, and never more than ``SPLIT_FILES_MAX``.
+
+    Fewer files are joined where there would be no work for all cores.
+    """
     listed = list(files)
     total = sum(file.size_bytes for file in listed)
     target = min(split_bytes, max(SPLIT_BYTES_MIN, total // cores)) if cores > 1 else split_bytes

@@ -32,7 +32,7 @@ _SCHEMA = pa.schema(
 
 
 def write_splits(path: str, splits: Iterable[Split]) -> tuple[int, int]:
-    """Write a file of splits; how many, and how much there is to read of them. Raises StorageError."""
+    """Write a file of splits; return how many, and how much there is to read of them. Raises StorageError."""
     count = size = 0
     try:
         with pa.OSFile(path, "wb") as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:

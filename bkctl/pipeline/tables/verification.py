@@ -82,7 +82,7 @@ def _rows(file: SplitFile, split: Split, options: TableOptions) -> Iterator[_Row
 
 
 def _checks(file: SplitFile, split: Split, options: TableOptions) -> Generator[_Row, None, bool]:
-    """Rows of ``checks``, a damage when the log cannot be read, and in the end whether that is all of it."""
+    """Yield rows of ``checks``, a damage when the log cannot be read; return whether that is all of it."""
     judge = LogJudge()
     try:
         with LogReader(PosixFileSystem(), file, split.known, everything_of(options)) as reader:

@@ -47,7 +47,7 @@ class View:
     filter: str = ""
 
     def sorted_by_next(self, columns: Sequence[Column], direction: int = 1) -> View:
-        """By the column to the right (1) or left (-1), around at the end."""
+        """Sort the rows by the column to the right (1) or left (-1), around at the end."""
         keys = [column.key for column in columns]
         at = keys.index(self.sort) if self.sort in keys else -1
         column = columns[(at + direction) % len(columns)]

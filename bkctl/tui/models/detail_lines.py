@@ -45,7 +45,7 @@ def caches_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyph
 
 
 def entry_logs_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs) -> list[Line]:
-    """Entry log and index work of every ledger directory."""
+    """Show the entry log and index work of every ledger directory."""
     if not bookie.ledger_dirs:
         return [_nothing("This bookie tells nothing of its flushes.")]
     return _joined(flushes(bookie, state, history, width, glyphs) for state in bookie.ledger_dirs)
@@ -152,7 +152,7 @@ def caches(bookie: BookieSample, name: str, history: History, width: int, glyphs
 def flushes(
     bookie: BookieSample, state: LedgerDirState, history: History, width: int, glyphs: Glyphs
 ) -> list[Line]:
-    """Entry log and index work of one ledger directory."""
+    """Show the entry log and index work of one ledger directory."""
     ms = figures.milliseconds
     return [
         _title("ENTRY LOGS AND INDEX", state.dir, width, glyphs),

@@ -106,7 +106,7 @@ def _journal(journal: JournalState, width: int, glyphs: Glyphs) -> Line:
 def flush_lines(
     bookie: BookieSample, width: int, glyphs: Glyphs, only: str | None = None, *, steps: bool = True
 ) -> list[Line]:
-    """Entry log and index work of each ledger directory: flushes and how long their ``steps`` take."""
+    """Show the entry log and index work of ledger directories: flushes and how long their ``steps`` take."""
     lines: list[Line] = []
     for state in bookie.ledger_dirs:
         if only is None or state.dir == only:

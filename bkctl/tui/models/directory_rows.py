@@ -17,7 +17,7 @@ _NAME_CELLS_MIN = 16
 
 
 def directory_key(kind: str, name: str) -> str:
-    """By which a row is known: the kind and the directory."""
+    """Return the key by which a row is known: the kind and the directory."""
     return f"{kind}:{name}"
 
 

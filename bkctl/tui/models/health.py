@@ -16,7 +16,7 @@ _MODES = {
 
 
 def mode(bookie: BookieSample) -> tuple[str, Tone]:
-    """At most four characters."""
+    """Return the mode of a bookie in at most four characters, and its tone."""
     if bookie.error is not None:
         return "LOST", Tone.BAD
     if bookie.failure is not None:
@@ -25,7 +25,7 @@ def mode(bookie: BookieSample) -> tuple[str, Tone]:
 
 
 def stage_tone(stage: Stage) -> Tone:
-    """Of a bottleneck."""
+    """Return the tone of a bottleneck."""
     if stage is Stage.NONE:
         return Tone.GOOD
     return Tone.BAD if stage in (Stage.DISK_FULL, Stage.UNKNOWN) else Tone.WARNING

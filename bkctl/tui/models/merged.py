@@ -127,17 +127,17 @@ def _all(names: Iterable[str]) -> str:
 
 
 def known_sum(values: Iterable[_Number | None]) -> _Number | None:
-    """Of those that are known."""
+    """Sum the values that are known."""
     known = [value for value in values if value is not None]
     return sum(known[1:], known[0]) if known else None
 
 
 def _whole_sum(values: Iterable[int | None]) -> int | None:
-    """None when one is not known: a bound that is too small would lie."""
+    """Sum the values, None when one is not known: a bound that is too small would lie."""
     found = list(values)
     return None if None in found else known_sum(found)
 
 
 def known_max(values: Iterable[float | None]) -> float | None:
-    """Of those that are known."""
+    """Return the greatest of the values that are known."""
     return max((value for value in values if value is not None), default=None)

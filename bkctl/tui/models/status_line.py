@@ -8,7 +8,10 @@ from bkctl.tui.watch import Watch
 
 
 def status_line(watch: Watch, where: str, width: int, *, note: str = "", mark: str = "~") -> Line:
-    """``where`` is the way down to this screen; ``note`` what else it has to say, cut where room is short."""
+    """Return the line at the top of a screen.
+
+    ``where`` is the way down to this screen; ``note`` what else it has to say, cut where room is short.
+    """
     left: list[Span] = [Span(" "), Span("bkctl top", Tone.HEADING), Span("  ")]
     right = (Span(_pace(watch), _pace_tone(watch)), Span("  "), Span(_time(watch)), Span(" "))
     room = width - line_width(tuple(left)) - line_width(right) - 1

@@ -91,7 +91,7 @@ class DbRebuild:
         self._known: KnownLedgers = known_in(self._fs, options.cluster, [directory.ledger_dir, current])
 
     def run(self) -> RebuildResult:
-        """Rebuild, verify, swap; :meth:`finish` is to follow.
+        """Rebuild the indexes, verify and swap them; :meth:`finish` is to follow.
 
         Raises RefusedError, CorruptionError, StorageError.
         """
@@ -288,7 +288,7 @@ class DbRebuild:
         return {"rows": rows}
 
     def finish(self, result: RebuildResult) -> RebuildResult:
-        """Remove what a rerun would need, once every directory's indexes are in place; the result then.
+        """Remove what a rerun would need, once every directory's indexes are in place; return the result.
 
         The old indexes go first: a rerun after a kill goes on with them. The markers of the ledger rows go
         last, because they hold the differences. Raises StorageError.

@@ -126,7 +126,7 @@ class IdxRebuild:
         self._known: KnownLedgers = known_in(self._fs, options.cluster, folders)
 
     def run(self) -> RebuildResult:
-        """Rebuild, verify, swap. Raises RefusedError, CorruptionError, StorageError."""
+        """Rebuild the index, verify and swap it. Raises RefusedError, CorruptionError, StorageError."""
         logs = find_logs(self._fs, sorted({d.ledger_dir for d in self._placement.directories}))
         if not self._options.dry_run:
             for path in self._indexes:

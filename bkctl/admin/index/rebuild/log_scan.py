@@ -255,7 +255,7 @@ class _Parts:
     which: NDArray[np.intp]
 
     def sums(self, values: NDArray[np.int64]) -> list[int]:
-        """Sum of ``values`` for each ledger; exact below 2^53."""
+        """Sum ``values`` for each ledger; the sums are exact below 2^53."""
         if len(self.ledgers) == 1:
             return [int(values.sum())]
         return [int(total) for total in np.bincount(self.which, values, len(self.ledgers)).tolist()]

@@ -84,7 +84,7 @@ class LogSet:
         self._ledgers.add(manifest.ledgers)
 
     def settle(self, ask: AskDigests) -> dict[int, dict[int, Digester]]:
-        """Return, for each log to be read again, the digests of its ledgers that were not known.
+        """Return for each log to be read again the digests of its ledgers that were not known.
 
         They come from other logs, and from ``ask``, which reads the metadata of ledgers that were in no
         ledgers map, each once. Other logs with unknown digests count as they were read. Raises StorageError,

@@ -58,10 +58,10 @@ class NoRecord:
     goes_on = True
 
     def announce(self, live: str, backup: str) -> None:
-        """Do nothing."""
+        """Do nothing: the names of databases are for those who undo."""
 
     def announce_folders(self, folders: Sequence[IndexFolder]) -> None:
-        """Do nothing."""
+        """Do nothing: the names of folders are for those who undo."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class WorkDirectory:
             remove_tree(self.at(name))
 
     def drop(self) -> None:
-        """Remove everything, if it is there; in one step for whoever looks. Raises StorageError."""
+        """Remove the work directory, if there is one; in one step for whoever looks. Raises StorageError."""
         if os.path.lexists(self.path):
             drop_whole(self.path)
 
@@ -157,7 +157,7 @@ class WorkDirectory:
         write_json(self.manifest_path(manifest.log_id), asdict(manifest))
 
     def write_ledgers(self, ledgers: Iterable[int]) -> str:
-        """Write the ascending ids of ledgers that have a row, for the workers; the path."""
+        """Write the ascending ids of ledgers that have a row, for the workers; return the file's path."""
         path = self.at("ledgers.column")
         try:
             with open(path, "wb", opener=_open_no_link) as file:

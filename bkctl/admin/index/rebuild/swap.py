@@ -132,7 +132,9 @@ def finish_exchange(swap: Swap) -> None:
 
 
 def exchange(swap: Swap) -> str | None:
-    """Swap what was announced, or what is left of it; path of the backup, None when nothing was replaced.
+    """Swap what was announced, or what is left of it.
+
+    Returns the path of the backup, None when nothing was replaced.
 
     May be called again. Raises StorageError; the old or the new database is in place then.
     """

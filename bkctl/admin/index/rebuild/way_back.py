@@ -70,7 +70,7 @@ class WayBack:
         self._note(intents, relpath(abspath(live), self._places[0]))
 
     def announce_folders(self, folders: Sequence[IndexFolder]) -> None:
-        """Note, durably, where the old files of index folders are, which are going to be replaced."""
+        """Note durably where the old files of index folders are, which are going to be replaced."""
         backups = sorted({dirname(folder.kept) for folder in folders})
         intents = [has_made_folder(f"{backup}{end}") for backup in backups for end in ("", DROPPING)]
         intents += [replaces_index_folder(*folder) for folder in folders]
