@@ -40,6 +40,12 @@ COMMENT_WORDS = re.compile(
 # A sentence whose subject is a clause ("What a flush has written is durable."), and not a question.
 CLAUSE = re.compile(r"(?:^|[.:;]\s+)(?:What(?:ever)?|Who(?:ever)?)\s[^.?]*(?:\.|$)")
 CODE = re.compile(r"``.*?``|'[^' ]*'")
+# The verbs that docstrings of functions open with. A property, and the callback of a group of commands, opens
+# with its noun. A command's help says first how safe it is: "[offline] [reads] List ...".
+VERBS = (Path(__file__).parent / "docstring_verbs.txt").read_text().split()
+NAMES_A_THING = {"property", "cached_property", "setter", "callback"}
+SAFETY = re.compile(r"(?:\[\w+\]\s+)+")
+OPENING = re.compile(r"([A-Z][a-z]+)(,?)\s+(\S+)")
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 # A layout is a table (its ruler: two or more runs of =) or, for text formats, an indented sample after "::".
 LAYOUT = re.compile(r"^ *={2,}(?: +={2,})+$|::\n\n {4}\S", re.MULTILINE)
@@ -121,6 +127,35 @@ def house_words(source: str) -> list[str]:
     return found
 
 
+def decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Yield the last names of a function's decorators."""
+    for decorator in node.decorator_list:
+        named = decorator.func if isinstance(decorator, ast.Call) else decorator
+        yield named.attr if isinstance(named, ast.Attribute) else getattr(named, "id", "")
+
+
+def openings_without_a_verb(source: str, used: set[str]) -> list[str]:
+    """Return first lines of function docstrings without a verb that has an object; add the others' verbs."""
+    found = []
+    for node in statements(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        text = ast.get_docstring(node) or ""
+        safety = SAFETY.match(text)
+        text = text[safety.end() if safety else 0 :]
+        if not text or NAMES_A_THING.intersection(decorators(node)):
+            continue
+        opening = OPENING.match(text)
+        verb, comma, second = opening.groups() if opening else ("", "", "")
+        # "Write, sync and answer ..." has an object, "Count, and set ..." has none. "Sum of ..." is a noun.
+        has_object = (second in VERBS) if comma else (second != "of" or verb == "Say")
+        if verb.lower() in VERBS and has_object:
+            used.add(verb.lower())
+        else:
+            found.append(text.partition("\n")[0])
+    return found
+
+
 def has_no_layout(source: str) -> bool:
     """Neither a table nor a sample of the bytes stands in the module's docstring."""
     return not LAYOUT.search(ast.get_docstring(ast.parse(source)) or "")
@@ -142,6 +177,39 @@ def test_a_module_is_named_after_what_it_holds() -> None:
 
 def test_a_docstring_begins_with_what_it_is_about() -> None:
     assert not breaches(PRODUCT, riddles)
+
+
+def test_a_docstring_of_a_function_says_what_it_does() -> None:
+    used: set[str] = set()
+    found = breaches(PRODUCT, lambda source: openings_without_a_verb(source, used))
+    assert not found, "no verb of docstring_verbs.txt with an object; a new verb is added there"
+    assert sorted(used) == VERBS, "docstring_verbs.txt has the verbs in use, each once and in order"
+
+
+def test_an_opening_without_a_verb_is_noticed() -> None:
+    texts = (
+        "``count`` events.",
+        ":meth:`batches`, entry by entry.",
+        "The entries of a ledger.",
+        "Without a cookie: one directory.",
+        "Whether a ledger is fenced.",
+        "There is nothing to close.",
+        "32 bits of a digest.",
+        "Bytes of the peer.",
+        "Sum of the values.",
+        "Returns the bytes.",
+        "Reading the bytes.",
+        "Count.",
+        "Append; on disk when this returns.",
+        "End: nothing follows.",
+        "Count, and set the gauges.",
+    )
+    for text in texts:
+        source = f'def f():\n    """{text}"""\n'
+        assert openings_without_a_verb(source, set()) == [text]
+        assert not openings_without_a_verb(f"@property\n{source}", set())
+    for text in ("Count it.", "[offline] [reads] List logs.", "Write, sync and close files.", "Say of it."):
+        assert not openings_without_a_verb(f'def f():\n    """{text}"""\n', set())
 
 
 def test_manuals_are_in_the_words_of_everybody() -> None:
