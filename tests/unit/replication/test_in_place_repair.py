@@ -14,7 +14,7 @@ from bkctl.errors import RefusedError
 from bkctl.replication.in_place_repair import InPlaceSettings
 from bkctl.replication.repair_outcome import LedgerOutcome, Limbo
 from bkctl.replication.replica_reads import ReplicaState
-from bkctl.types import LedgerState
+from bkctl.types import DigestType, LedgerState
 from tests.support.machine_rig import entry_body, metadata
 from tests.support.replica_world import UNREADABLE, Killed, ModelReplicas, ReplicaWorld
 
@@ -169,6 +169,35 @@ def test_replicas_that_prove_themselves_and_differ_are_left_alone() -> None:
     assert outcome.conflicts.ranges == ((2, 2),)
     assert outcome.bookies["b"].states[ReplicaState.DIFFERENT] == 1
     assert not any(model.adds for model in world.bookies.values())
+
+
+@pytest.mark.parametrize("bookies", [None, frozenset("b"), frozenset("a"), frozenset("ac")])
+def test_what_no_digest_proves_is_compared_with_other_bookies(bookies: frozenset[str] | None) -> None:
+    """Also where one bookie alone is repaired: what it answers may be damaged, and looks whole."""
+    world = ReplicaWorld(replace(ALL, digest_type=DigestType.DUMMY))
+    world.bookies["b"].entries[2] = entry_body(2, data=b"dato")
+    for model in world.bookies.values():
+        model.limbo = True
+    outcome = repaired(world, bookies=bookies)
+    assert outcome.conflicts.ranges == ((2, 2),)
+    assert all(each.limbo is Limbo.STAYS for each in outcome.bookies.values() if not each.is_whole)
+    assert world.bookies["b"].limbo
+    assert not any(model.adds for model in world.bookies.values())
+
+
+@pytest.mark.parametrize("bookies", [None, frozenset("ac")])
+def test_limbo_ends_on_a_bookie_that_is_given_no_entry(bookies: frozenset[str] | None) -> None:
+    """The third bookie of a ledger with one entry, and all of a ledger without any."""
+    one = ReplicaWorld(replace(STRIPED, last_entry=0))
+    one.bookies["c"] = ModelReplicas(limbo=True)
+    outcome = repaired(one, bookies=bookies)
+    assert outcome.bookies["c"].limbo is Limbo.LEFT
+    assert outcome.is_whole
+    empty = ReplicaWorld(replace(STRIPED, last_entry=-1))
+    empty.bookies = {"a": ModelReplicas(limbo=True), "b": ModelReplicas(), "c": ModelReplicas(down=True)}
+    outcome = repaired(empty, bookies=bookies)
+    assert {name: each.limbo for name, each in outcome.bookies.items()} == {"a": Limbo.LEFT}
+    assert empty.left == ["a"]
 
 
 def test_an_entry_that_a_recovery_wrote_again_is_the_same_entry() -> None:
