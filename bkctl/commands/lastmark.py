@@ -15,7 +15,13 @@ from bkctl.codec.losses import ranges_text
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.losses_file import LossesOption, write_losses
 from bkctl.commands.frame.option_groups import takes
-from bkctl.commands.frame.options import OutputOption, PathsArgument, noun_app, parse_journal_id
+from bkctl.commands.frame.options import (
+    JournalDirOption,
+    OutputOption,
+    PathsArgument,
+    noun_app,
+    parse_journal_id,
+)
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.errors import RefusedError
 from bkctl.vfs import PosixFileSystem
@@ -106,6 +112,7 @@ def set_command(
     offset: Annotated[
         int, typer.Option("--offset", metavar="N", min=0, help="Where in it: a record begins or ends there.")
     ],
+    journal_dir: JournalDirOption = None,
     accept_loss: Annotated[
         bool,
         typer.Option(
@@ -145,15 +152,14 @@ def set_command(
 
     filesystem, databases, mark = PosixFileSystem(), rocks_databases(), LastMark(journal, offset)
     settle_before(filesystem, paths, dry_run=dry_run)
-    bookie = find_stopped_bookie(filesystem, paths)
     kept: list[str] = []
     if dry_run:
-        change = plan_mark(filesystem, bookie, mark, databases)
+        change = plan_mark(filesystem, find_stopped_bookie(filesystem, paths), mark, databases, journal_dir)
     else:
-        with DirectoryLock(*bookie.every_dir) as lock:
+        with DirectoryLock(*find_stopped_bookie(filesystem, paths).every_dir) as lock:
             # The process that held the directories a moment ago may have changed them.
             bookie = find_stopped_bookie(filesystem, paths)
-            change = plan_mark(filesystem, bookie, mark, databases)
+            change = plan_mark(filesystem, bookie, mark, databases, journal_dir)
             _check_loss(change, accept_loss=accept_loss)
             ask(f"set the last mark in {len(change.files)} directories to {_named(mark)}", yes=yes)
             write_losses(losses, change.losses, bookie.spaces)

@@ -27,6 +27,7 @@ TWO_MEANINGS = {
     "--entries": "a number to read, a number to begin at, and whether there is a row for each",
     "--from": "an entry to begin at, and the losses that a repair goes by",
     "--journal": "a filter, and where the mark is to stand",
+    "--journal-dir": "the one that is meant, and all that a bookie has in their order",
     "--ledger": "a filter, and the id of a ledger that is made",
     "--ledgers": "a number of ledgers, and what an index holds of ledgers",
     "--major": "a compaction, and the share below which it takes a log",

@@ -67,13 +67,21 @@ class MarkChange:
         return self.after > self.before or not self.skipped.is_whole
 
 
-def plan_mark(fs: FileSystem, bookie: StoppedBookie, mark: LastMark, databases: IndexDatabases) -> MarkChange:
+def plan_mark(
+    fs: FileSystem,
+    bookie: StoppedBookie,
+    mark: LastMark,
+    databases: IndexDatabases,
+    directory: str | None = None,
+) -> MarkChange:
     """Return what setting the mark does; nothing is written.
+
+    ``directory`` is the journal directory whose mark it is, where the journal alone does not say that.
 
     Raises NotFoundError when there is no such journal, UsageError when no record begins or ends at the
     offset, RefusedError for a step forwards that cannot put ledgers into limbo, StorageError.
     """
-    place = bookie.place_of(fs, mark.journal_id)
+    place = bookie.place_of(fs, mark.journal_id, directory)
     _check_offset(fs, place, mark)
     before = bookie.mark(fs, place)
     files = tuple(

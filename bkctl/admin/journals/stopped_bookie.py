@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from posixpath import basename, join, normpath
+from posixpath import abspath, basename, join, normpath
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.journal import journal_name
@@ -54,16 +54,19 @@ class StoppedBookie:
         indexes = (path for space in self.spaces for path in (*space.index_dirs, *space.log_dirs))
         return tuple(dict.fromkeys((*journals, *self.mark_dirs, *indexes)))
 
-    def place_of(self, fs: FileSystem, journal_id: int) -> JournalPlace:
-        """Return the journal directory that has a journal; id 0 means the only one.
+    def place_of(self, fs: FileSystem, journal_id: int, directory: str | None = None) -> JournalPlace:
+        """Return the journal directory at a path, or without one that which has a journal.
 
-        A directory without any journal goes by the journal that its last mark names.
+        Id 0 means the only directory. A directory without any journal goes by the journal that its last mark
+        names. Two directories may have journals of one id, which begins with the time of their first start.
 
         Raises NotFoundError, and UsageError where there are several.
         """
+        if directory is not None:
+            return self._place_at(directory)
         if journal_id == 0:
             if len(self.journals) > 1:
-                raise UsageError("several journal directories: name the oldest journal of one of them")
+                raise UsageError("several journal directories: name one of them with --journal-dir")
             return self.journals[0]
         found = [
             place
@@ -80,8 +83,18 @@ class StoppedBookie:
             raise NotFoundError(f"no journal {journal_id} ({journal_name(journal_id)}) in {names}")
         if len(found) > 1:
             names = ", ".join(place.directory.path for place in found)
-            raise UsageError(f"{journal_name(journal_id)} is in several directories: {names}")
+            raise UsageError(
+                f"{journal_name(journal_id)} is in several directories: {names}; name one with --journal-dir"
+            )
         return found[0]
+
+    def _place_at(self, directory: str) -> JournalPlace:
+        wanted = home_of(abspath(directory))
+        for place in self.journals:
+            if home_of(abspath(place.directory.path)) == wanted:
+                return place
+        names = ", ".join(place.directory.path for place in self.journals)
+        raise NotFoundError(f"{directory}: no journal directory of the bookie, which are {names}")
 
     def mark(self, fs: FileSystem, place: JournalPlace) -> LastMark:
         """Return the mark that counts for a journal directory: the highest that can be read."""

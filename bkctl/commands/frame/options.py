@@ -227,6 +227,15 @@ JournalOption = Annotated[
     ),
 ]
 
+JournalDirOption = Annotated[
+    str | None,
+    typer.Option(
+        "--journal-dir",
+        metavar="DIR",
+        help="Which of several journal directories is to be changed.",
+    ),
+]
+
 LedgerOption = Annotated[int | None, typer.Option("--ledger", metavar="N", help="Only this ledger.")]
 
 EntryOption = Annotated[

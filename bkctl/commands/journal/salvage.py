@@ -16,6 +16,7 @@ from bkctl.commands.frame.losses_file import LossesOption, write_losses
 from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import (
+    JournalDirOption,
     JournalOption,
     OutputOption,
     PasswordOptions,
@@ -66,6 +67,7 @@ def salvage_command(
         bool, typer.Option("--in-place", help="Replace each damaged journal by its copy instead.")
     ] = False,
     journal: JournalOption = None,
+    journal_dir: JournalDirOption = None,
     losses: LossesOption = None,
     digest: DigestOption = Digest.AUTO,
     metadata: LedgerMetadataOptions,
@@ -90,7 +92,7 @@ def salvage_command(
     before anything is copied. If it is not certain which entries stood there, all ledgers of the journal are
     put into limbo, and so are those that --metadata places on the bookie. A record with a damaged ledger id
     gets the right one where its digest proves it. In .idx files only bookies of bkctl know limbo; the command
-    says so. Of several journal directories --journal chooses one, by any of its journals.
+    says so. Of several journal directories --journal-dir chooses one, or --journal by any of its journals.
 
     'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there.
 
@@ -114,7 +116,7 @@ def salvage_command(
     if out is not None:
         refuse_home(filesystem, out)
 
-    plan = partial(_plan, filesystem, journal or 0, digest, metadata, secret)
+    plan = partial(_plan, filesystem, (journal or 0, journal_dir), digest, metadata, secret)
     kept: list[str] = []
     if dry_run:
         salvage = plan(find_stopped_bookie(filesystem, paths))
@@ -128,7 +130,7 @@ def salvage_command(
 
 def _plan(
     filesystem: PosixFileSystem,
-    journal: int,
+    chosen: tuple[int, str | None],
     digest: Digest,
     metadata: LedgerMetadataOptions,
     secret: bytes | None,
@@ -140,7 +142,7 @@ def _plan(
 
     with metadata.opened() as (dump, find):
         book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
-        place = bookie.place_of(filesystem, journal)
+        place = bookie.place_of(filesystem, *chosen)
         told = metadata_finder(filesystem, metadata_file=dump, find=find)
         return plan_salvage(filesystem, bookie, place, book, rocks_databases(), told)
 

@@ -252,20 +252,28 @@ def _with_journal_salvage(
 def _journal_salvage(row: dict[str, Any], configuration: ConfigurationOptions, paths: list[str]) -> list[str]:
     """Return the command for one of the bookie's journal directories.
 
-    The directory is named by its oldest journal, or by the one that the last mark names where it has none.
+    Where there are several, their journals may have the same names. The only one is named by its oldest
+    journal, or by the one that the last mark names where it has none.
     """
     from bkctl.codec.journal import parse_journal_name
     from bkctl.commands.frame.bookie_options import bookie_config
+    from bkctl.scan.files.paths import directories as found_directories
     from bkctl.vfs import PosixFileSystem
 
+    several = False
     if configuration.conf is not None:
         directories = bookie_config(configuration).directories
+        several = len(directories.journals) > 1
         places = (*directories.journals, *directories.ledgers, *directories.index_places)
         paths = list(dict.fromkeys(places))
-    ids = sorted(filter(None, map(parse_journal_name, PosixFileSystem().names(row["dir"]))))
+    filesystem = PosixFileSystem()
+    ids = sorted(filter(None, map(parse_journal_name, filesystem.names(row["dir"]))))
     chosen = [
         word for journal_id in (ids or [row["journal_id"]])[:1] for word in ("--journal", hex(journal_id))
     ]
+    others = {found.path for found in found_directories(filesystem, paths) if found.journals}
+    if several or len(others | {row["dir"]}) > 1:
+        chosen = ["--journal-dir", row["dir"]]
     uri = configuration.metadata_uri
     metadata = ["--metadata", uri] if uri is not None else []
     return ["bkctl", "journal", "salvage", *paths, "--in-place", *chosen, *metadata, "--yes"]

@@ -278,18 +278,22 @@ def check_journals(exam: Examination) -> Iterator[Finding]:
         unchecked = UncheckedEntries()
         for verdict in verify_journals(exam.filesystem, journals, book, advance=exam.advance):
             unchecked.add(verdict)
-            yield from _judged(verdict, ids[verdict.path], mark, _salvage(exam, ids[verdict.path]))
+            yield from _judged(
+                verdict, ids[verdict.path], mark, _salvage(exam, place.path, ids[verdict.path])
+            )
         yield from unchecked_finding(exam, "journals", "journal", [place.path], unchecked, book)
 
 
-def _salvage(exam: Examination, journal_id: int) -> NextStep | None:
+def _salvage(exam: Examination, directory: str, journal_id: int) -> NextStep | None:
     """Return the command that replaces a damaged journal by its copy; None when a directory is missing."""
     places = exam.subject.places
     if any(place.found is None for place in places):
         return None
     metadata = () if exam.metadata_file is None else ("--metadata", exam.metadata_file)
     paths = [place.path for place in places]
-    words = ("journal", "salvage", *paths, "--in-place", "--journal", hex(journal_id), *metadata, "--yes")
+    several = len(exam.subject.journals) > 1
+    chosen = ("--journal-dir", directory) if several else ("--journal", hex(journal_id))
+    words = ("journal", "salvage", *paths, "--in-place", *chosen, *metadata, "--yes")
     return ended_by(words, instead=_SALVAGE_KNOW)
 
 

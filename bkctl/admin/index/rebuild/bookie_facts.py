@@ -46,8 +46,9 @@ def with_cluster(
     ledgers: set[int] = set()
     if cluster.is_live:
         for placement in placements:
-            folders = sorted({directory.ledger_dir for directory in placement.directories})
-            ledgers |= ledgers_in(filesystem, find_logs(filesystem, folders))
+            # Each by itself: the directories of DbLedgerStorage have logs of the same ids.
+            for folder in sorted({directory.ledger_dir for directory in placement.directories}):
+                ledgers |= ledgers_in(filesystem, find_logs(filesystem, [folder]))
     return replace(options, cluster=cluster, digesters=digests_in(cluster, ledgers))
 
 
