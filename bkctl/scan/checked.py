@@ -9,8 +9,14 @@ from bkctl.codec.entry import EntryBatch
 from bkctl.scan.damage import Damage, MissingEntries, Tail
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import BatchCheck, DigestBook
+from bkctl.scan.proved_ids import EntryIds
 from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.swallowed import unswallow
+
+#: The reasons of damage of an id whose right value the digest proves.
+LEDGER_ID, ENTRY_ID = "ledger id", "entry id"
+#: Where the ids of an entry stand in its record, behind the size word.
+LEDGER_ID_AT, ENTRY_ID_AT = 4, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +92,8 @@ def checked(
 ) -> Iterator[CheckedItem]:
     """Yield the items of one file with the digests of wanted entries checked.
 
-    An entry whose digest proves that it belongs to another ledger than it says is followed by a ``Damage``
-    of its ledger id.
+    An entry whose digest proves that it is another one than it says is followed by a ``Damage`` of its ledger
+    id or its entry id.
     """
     siblings = records.known_ledgers
     for item in items:
@@ -114,13 +120,16 @@ def checked(
 
 
 def _strangers(records: RecordScan, batch: EntryBatch, check: BatchCheck) -> Iterator[Damage]:
-    for index, owner in check.strangers.items():
+    for index, proved in check.strangers.items():
+        said = EntryIds(batch.ledgers[index], batch.entries[index])
+        is_ledger = proved.ledger != said.ledger
+        right, found = (proved.ledger, said.ledger) if is_ledger else (proved.entry, said.entry)
         yield Damage(
             records.path,
-            batch.offset(index) + 4,
+            batch.offset(index) + (LEDGER_ID_AT if is_ledger else ENTRY_ID_AT),
             8,
-            "ledger id",
-            f"{owner}, as the entry's digest proves",
-            str(batch.ledgers[index]),
-            (MissingEntries(owner, batch.entries[index], batch.entries[index], None, "digest"),),
+            LEDGER_ID if is_ledger else ENTRY_ID,
+            f"{right}, as the entry's digest proves",
+            str(found),
+            (MissingEntries(proved.ledger, proved.entry, proved.entry, None, "digest"),),
         )

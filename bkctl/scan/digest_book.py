@@ -6,13 +6,13 @@ that was given. A ledger counts as settled when ``SETTLED_CHECKS`` of its entrie
 at the end of the survey, when at least half of those tried do. A checksum that fits by chance has a
 probability of 2^-32, so one type never settles on another's entries.
 
-An entry may carry a damaged ledger id. When the ledger is not known from anywhere else, or the digest fails,
-the checksum is tried with the ledger ids that are known: a fit proves which ledger the entry belongs to.
+An entry may carry a damaged ledger id or entry id. When the ledger is not known from anywhere else, or the
+digest fails, the checksum is tried with the ledger ids that are known, and with entry ids that differ in one
+bit: a fit proves which entry it is.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -20,6 +20,7 @@ from itertools import chain, islice
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
 from bkctl.scan.damage import Verdict
+from bkctl.scan.proved_ids import EntryIds, ids_of, near_ids, with_ids
 from bkctl.types import DigestType
 
 SETTLED_CHECKS = 3
@@ -28,10 +29,6 @@ SIBLING_LEDGERS_MAX = 1_000
 STRANGER_ENTRIES_MAX = 3
 #: Bound on trials with other ledgers' ids in one book: seconds, where a file has many tiny unknown ledgers.
 STRANGER_TRIALS_MAX = 1 << 18
-
-_LEDGER = struct.Struct(">q")
-#: The highest bit of an id is its sign.
-_ID_BITS = 63
 
 
 @dataclass(slots=True)
@@ -47,14 +44,14 @@ class BatchCheck:
     """Result for one batch.
 
     ``digesters`` has the batch's ledgers with a known digest; ``failing`` indices whose digest does not
-    check; ``strangers`` maps an index to the ledger that its digest proves instead of the one it names;
+    check; ``strangers`` maps an index to the ids that its digest proves instead of those that it names;
     ``others`` has entries that check under another type than the one their ledger was settled on.
     ``excused`` says which failing entries a crash explains, and how (``scan.journal``).
     """
 
     digesters: Mapping[int, Digester]
     failing: frozenset[int]
-    strangers: Mapping[int, int]
+    strangers: Mapping[int, EntryIds]
     others: Mapping[int, Digester] = field(default_factory=dict)
     excused: Mapping[int, Verdict] = field(default_factory=dict)
     checked: bool = True
@@ -234,8 +231,8 @@ class DigestBook:
         doubtful = set(failing)
         if strange:
             doubtful.update(index for index, ledger in enumerate(batch.ledgers) if ledger in strange)
-        strangers: dict[int, int] = {}
-        for index in sorted(doubtful) if siblings else ():
+        strangers: dict[int, EntryIds] = {}
+        for index in sorted(doubtful):
             owner = self._owner(batch.body(index), siblings)
             if owner is not None:
                 strangers[index] = owner
@@ -270,23 +267,27 @@ class DigestBook:
             failing += [indices[i] for i in digester.failing(part.buffer, part.starts, part.sizes)]
         return failing
 
-    def _owner(self, body: bytes, siblings: Collection[int]) -> int | None:
-        """Return the ledger under whose id the entry checks, if it is a ledger that is known."""
-        for ledger in islice(self._others_than(body, siblings), SIBLING_LEDGERS_MAX):
+    def _owner(self, body: bytes, siblings: Collection[int]) -> EntryIds | None:
+        """Return the ids under which the entry checks, if their ledger is one that is known."""
+        ids = ids_of(body)
+        ledgers = islice(self._others_than(ids.ledger, siblings), SIBLING_LEDGERS_MAX)
+        of_ledgers = (EntryIds(ledger, ids.entry) for ledger in ledgers)
+        near = near_ids(ids.entry) if self.digester(ids.ledger) is not None else ()
+        of_entries = (EntryIds(ids.ledger, entry) for entry in near)
+        for other in chain(of_ledgers, of_entries):
             if self._trials_left <= 0:
                 break
             self._trials_left -= 1
-            digester = self.digester(ledger)
+            digester = self.digester(other.ledger)
             if digester is None or digester.type is DigestType.DUMMY:
                 continue
-            if digester.checks(_LEDGER.pack(ledger) + body[8:]):
-                return ledger
+            if digester.checks(with_ids(body, other)):
+                return other
         return None
 
-    def _others_than(self, body: bytes, siblings: Collection[int]) -> Iterator[int]:
+    def _others_than(self, own: int, siblings: Collection[int]) -> Iterator[int]:
         """Yield the known ledgers that an entry may belong to, those first whose ids differ in one bit."""
-        (own,) = _LEDGER.unpack_from(body)
-        near = [own ^ (1 << bit) for bit in range(_ID_BITS)]
+        near = list(near_ids(own))
         tried = {own}
         known = (ledger for ledger in near if ledger in siblings or self.digester(ledger) is not None)
         for ledger in chain(known, siblings, self._settled):

@@ -44,7 +44,7 @@ def proved_ids(body: bytes, ledgers: Iterable[int] = ()) -> EntryIds | None:
     """
     if len(body) < _IDS.size:
         return None
-    for ids in _candidates(EntryIds(*_IDS.unpack_from(body)), ledgers):
+    for ids in _candidates(ids_of(body), ledgers):
         if proves_itself(with_ids(body, ids)):
             return ids
     return None
@@ -60,14 +60,22 @@ def with_ids(body: bytes, ids: EntryIds) -> bytes:
     return _IDS.pack(*ids) + body[_IDS.size :]
 
 
+def ids_of(body: bytes) -> EntryIds:
+    """Return the ids that an entry says it has."""
+    return EntryIds(*_IDS.unpack_from(body))
+
+
+def near_ids(own: int) -> Iterator[int]:
+    """Yield the ids that differ from one in a single bit. Of a negative id there are none."""
+    if own >= 0:
+        yield from (own ^ 1 << bit for bit in range(_ID_BITS))
+
+
 def _candidates(own: EntryIds, ledgers: Iterable[int]) -> Iterator[EntryIds]:
     """Yield pairs of ids that differ from an entry's own, none of them negative."""
-    for bit in range(_ID_BITS):
-        if own.ledger ^ 1 << bit >= 0 and own.entry >= 0:
-            yield EntryIds(own.ledger ^ 1 << bit, own.entry)
-    for bit in range(_ID_BITS):
-        if own.entry ^ 1 << bit >= 0 and own.ledger >= 0:
-            yield EntryIds(own.ledger, own.entry ^ 1 << bit)
-    for ledger in ledgers:
-        if ledger not in (own.ledger, -1) and own.entry >= 0:
-            yield EntryIds(ledger, own.entry)
+    if own.entry >= 0:
+        yield from (EntryIds(ledger, own.entry) for ledger in near_ids(own.ledger))
+    if own.ledger >= 0:
+        yield from (EntryIds(own.ledger, entry) for entry in near_ids(own.entry))
+    if own.entry >= 0:
+        yield from (EntryIds(ledger, own.entry) for ledger in ledgers if ledger != own.ledger)

@@ -100,6 +100,28 @@ def test_a_record_under_another_ledgers_id_gets_its_own_back(
     assert not list(served(bookie))
 
 
+def other_entry(entry: int) -> Change:
+    def write(content: bytearray, at: int) -> None:
+        content[at + 8 : at + 16] = struct.pack(">q", entry)
+
+    return write
+
+
+@pytest.mark.parametrize("named", [42, 41, 43 | 1 << 20, 43 | 1 << 40])
+def test_a_record_under_another_entrys_id_gets_its_own_back(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path, dump: Path, named: int
+) -> None:
+    """Also where that one is there already, under which a start would find the damaged bytes."""
+    change(bookie, 7, 43, other_entry(named))
+    found = run_cli("journal", "verify", bookie.root, "--metadata", dump)
+    assert found.exit_code == 1
+    assert "entry id" in found.stdout
+    code, losses = salvaged(run_cli, bookie, tmp_path / "losses.json", "--metadata", dump)
+    assert (code, losses) == (0, {}), "its digest proves which entry it is"
+    assert run_cli("journal", "verify", bookie.root, "--metadata", dump).exit_code == 0
+    assert not list(served(bookie))
+
+
 @pytest.mark.parametrize("with_metadata", [True, False])
 @pytest.mark.parametrize("named", [6, DELETED, 0x1234567])
 def test_where_nothing_proves_whose_entry_it_was_every_ledger_is_in_limbo(

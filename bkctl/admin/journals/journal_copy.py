@@ -1,12 +1,11 @@
 """Copy one damaged journal: every record that the scan finds, each at the very offset where it stood.
 
 The bytes between become padding, which every bookie steps over. A record with a damaged master key, or with
-the id of another ledger than its digest proves, gets the right one.
+other ids than its digest proves, gets the right ones.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -29,10 +28,10 @@ from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile
 from bkctl.scan.journal import JournalScan
+from bkctl.scan.proved_ids import EntryIds, with_ids
 from bkctl.scan.records import Item
 from bkctl.vfs.base import FileSystem, WritableFile, WritableFileSystem
 
-_LEDGER = struct.Struct(">q")
 _WRITE_BYTES = 1 << 20
 
 
@@ -42,7 +41,7 @@ class SalvagedJournal:
 
     ``useless`` are the offsets of records whose digests fail: no reader takes them, and their ids may be any,
     so that they become padding as well. ``keys`` are master keys of which some bytes were changed, ``owners``
-    the ledgers of records that name another one, by their offsets: the copy has the right ones.
+    the ids of records that say others, by their offsets: the copy has the right ones.
     """
 
     journal: JournalFile
@@ -50,7 +49,7 @@ class SalvagedJournal:
     damage: tuple[Damage, ...]
     useless: frozenset[int] = frozenset()
     keys: tuple[WrongKey, ...] = ()
-    owners: Mapping[int, int] = field(default_factory=dict)
+    owners: Mapping[int, EntryIds] = field(default_factory=dict)
 
     @property
     def is_damaged(self) -> bool:
@@ -94,12 +93,13 @@ def pieces(
                 position = offset + len(data)
 
 
-def _framed(item: Item, owners: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
+def _framed(item: Item, owners: Mapping[int, EntryIds]) -> Iterator[tuple[int, bytes]]:
     """Yield the records of an item framed, each with its offset; of padding its end, with nothing."""
     if isinstance(item, EntryBatch):
         for index in range(len(item)):
             offset = item.offset(index)
-            yield offset, frame(_with_owner(item.body(index), owners.get(offset)))
+            body, owner = item.body(index), owners.get(offset)
+            yield offset, frame(body if owner is None else with_ids(body, owner))
     elif isinstance(item, MarkedRecord):
         is_padding = item.kind is RecordKind.PADDING
         yield (item.end, b"") if is_padding else (item.offset, frame(item.body))
@@ -109,11 +109,6 @@ def _with_right_key(item: Item, keys: Mapping[int, bytes]) -> Item:
     if keys and isinstance(item, MarkedRecord) and item.offset in keys:
         return replace(item, body=item.body[:BLOB_AT] + keys[item.offset])
     return item
-
-
-def _with_owner(body: bytes, owner: int | None) -> bytes:
-    """Return an entry with the id of the ledger that it belongs to."""
-    return body if owner is None else _LEDGER.pack(owner) + body[_LEDGER.size :]
 
 
 def _without(item: Item, *left_out: Collection[int]) -> Item:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 
 from bkctl.admin.journals.skipped_records import LedgerRecords
 from bkctl.codec.losses import Range
+from bkctl.scan.checked import ENTRY_ID, ENTRY_ID_AT, LEDGER_ID, LEDGER_ID_AT
 from bkctl.scan.damage import Damage
+from bkctl.scan.proved_ids import EntryIds
 
 #: Entries of a ledger that follow each other without a gap. A bookie of an ensemble lacks every so many
 #: entries; with fewer neighbours such an entry would look like one that is lost.
 _NEIGHBOURS_MIN = 8
-_SIZE_WORD_BYTES = 4
+_ID_AT = {LEDGER_ID: LEDGER_ID_AT, ENTRY_ID: ENTRY_ID_AT}
 
 
 @dataclass(slots=True)
@@ -53,16 +55,19 @@ class JournalLosses:
                 self.is_certain = False
 
 
-def owner_of(damage: Damage) -> int | None:
-    """Return the ledger whose entry a record with another ledger's id is, as its digest proves; else None."""
-    if damage.reason != "ledger id":
+def owner_of(damage: Damage) -> EntryIds | None:
+    """Return the entry that a record with other ids is, as its digest proves; else None."""
+    if damage.reason not in _ID_AT:
         return None
-    return next((gap.ledger for gap in damage.missing if gap.evidence == "digest"), None)
+    for gap in damage.missing:
+        if gap.evidence == "digest" and gap.first_entry is not None:
+            return EntryIds(gap.ledger, gap.first_entry)
+    return None
 
 
 def record_offset(damage: Damage) -> int:
-    """Return the offset of the record of which the ledger id is damaged."""
-    return damage.offset - _SIZE_WORD_BYTES
+    """Return the offset of the record of which an id is damaged."""
+    return damage.offset - _ID_AT.get(damage.reason, 0)
 
 
 def _is_missed(runs: tuple[Range, ...], entry: int) -> bool:

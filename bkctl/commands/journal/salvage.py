@@ -90,8 +90,8 @@ def salvage_command(
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. If it is not certain which entries stood there, all ledgers of the journal are
-    put into limbo, and so are those that --metadata places on the bookie. A record with a damaged ledger id
-    gets the right one where its digest proves it. In .idx files only bookies of bkctl know limbo; the command
+    put into limbo, and so are those that --metadata places on the bookie. A record with a damaged id gets
+    the right one where its digest proves it. In .idx files only bookies of bkctl know limbo; the command
     says so. Of several journal directories --journal-dir chooses one, or --journal by any of its journals.
 
     'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there.
@@ -188,8 +188,10 @@ def _copied(damage: Damage) -> str:
     """Return what is said of damage whose record the copy has all the same."""
     from bkctl.admin.journals.journal_losses import owner_of
 
-    if owner_of(damage) is not None:
-        return f"; the entry is ledger {owner_of(damage)}'s, as its digest proves, and is copied as that"
+    owner = owner_of(damage)
+    if owner is not None:
+        ids = f"entry {owner.entry} of ledger {owner.ledger}"
+        return f"; its digest proves that it is {ids}, and it is copied as that"
     return "; the record in it is copied" if damage.readable else ""
 
 

@@ -176,7 +176,7 @@ def test_a_stranger_is_given_to_the_ledger_its_digest_proves() -> None:
     book.survey(batch)
     book.close_survey()
     check = book.check(batch, {5, 1 << 40})
-    assert check.strangers == {4: 5}
+    assert check.strangers == {4: (5, 9)}
     assert check.ok(4, 1 << 40) is False
     assert book.check(batch).strangers == {}
 

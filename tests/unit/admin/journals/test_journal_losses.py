@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bkctl.admin.journals.journal_losses import JournalLosses, owner_of, record_offset
@@ -39,13 +41,14 @@ def test_ids_are_believed_where_one_entry_is_missing_between_many(
     assert (losses.ranges, losses.is_certain) == ({5: [(10, 10)]}, is_certain)
 
 
-def test_a_record_whose_owner_is_proved_is_no_loss() -> None:
+@pytest.mark.parametrize(("reason", "at"), [("ledger id", 4), ("entry id", 12)])
+def test_a_record_whose_ids_are_proved_is_no_loss(reason: str, at: int) -> None:
     losses = JournalLosses()
-    damage = failing(7, 10, "ledger id", "digest")
+    damage = replace(failing(7, 10, reason, "digest"), offset=512 + at)
     losses.add(damage)
     losses.compare({})
     assert (losses.ranges, losses.is_certain) == ({}, True)
-    assert (owner_of(damage), record_offset(damage)) == (7, 512)
+    assert (owner_of(damage), record_offset(damage)) == ((7, 10), 512)
 
 
 def test_bytes_that_are_no_record_may_have_been_any() -> None:
