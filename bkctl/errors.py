@@ -27,6 +27,9 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 from bkctl.types import ResultCode
@@ -36,6 +39,8 @@ LIMITS = (
     "look at the limits on processes and memory"
     " (ulimit -u, ulimit -v, pids.max and memory.max of the control group)"
 )
+# Also no descriptor for one more file: nothing was tried yet, and it goes over as a full disk does.
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
 class BkctlError(Exception):
@@ -218,3 +223,43 @@ class BookieIOError(BookieError):
     """Reading or writing failed while a request was served."""
 
     code: ClassVar[ResultCode] = ResultCode.IO_ERROR
+
+
+@contextmanager
+def as_storage_errors(path: str) -> Iterator[None]:
+    """Raise StorageError, NoSpaceError for an OSError of the block.
+
+    The message names the file of the error, where the system gives one, else ``path``. No block for a sync of
+    bytes that nobody writes again: only ``storage_error`` with ``syncing`` makes a SyncError.
+    """
+    try:
+        yield
+    except OSError as error:
+        named = error.filename if isinstance(error.filename, str) else None
+        raise storage_error(error, path, named=named) from error
+
+
+def storage_error(
+    error: OSError,
+    path: str,
+    doing: str = "",
+    offset: int | None = None,
+    *,
+    syncing: bool = False,
+    named: str | None = None,
+) -> StorageError:
+    """Return the error to raise, with ``error`` as its cause.
+
+    The message names path (or ``named``, a file below it), ``doing`` (a phrase) and the reason. A sync that
+    reports a full disk (late allocation) is a SyncError all the same: the bytes it was asked for may be gone,
+    and room that comes back does not bring them back.
+    """
+    kind: type[StorageError] = StorageError
+    if syncing:
+        kind = SyncError
+    elif error.errno in _NO_SPACE:
+        kind = NoSpaceError
+    reason = error.strerror or str(error)
+    made = kind(": ".join(filter(None, (named or path, doing, reason))), path=path, offset=offset)
+    made.__cause__ = error
+    return made

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from bkctl.errors import RefusedError, StorageError
+from bkctl.errors import RefusedError, storage_error
 from bkctl.vfs import PosixFileSystem
 
 
@@ -23,7 +23,7 @@ def new_file(path: str, mode: int = 0o600) -> Iterator[BinaryIO]:
     except FileExistsError:
         raise RefusedError(f"{path}: is there already; choose another name") from None
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
@@ -34,5 +34,5 @@ def new_file(path: str, mode: int = 0o600) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(path)
         if isinstance(error, OSError):
-            raise StorageError(f"{path}: {error.strerror}", path=path) from error
+            raise storage_error(error, path) from error
         raise

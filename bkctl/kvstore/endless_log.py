@@ -11,9 +11,10 @@ Source: ``log::Reader::ReadRecord`` and ``ReadPhysicalRecord`` of RocksDB.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import BinaryIO
 
-from bkctl.errors import CorruptionError, StorageError
+from bkctl.errors import CorruptionError, as_storage_errors
 from bkctl.kvstore.synced_log import BLOCK_BYTES, HEAD, RECYCLED_KINDS, opened_log, whole_records
 
 
@@ -24,14 +25,11 @@ def refuse_endless_logs(directory: str, shown: str) -> None:
 
     Raises CorruptionError naming the file and the offset of the record, StorageError.
     """
-    try:
+    # Another process may change the database; an open of it reports the missing file.
+    with as_storage_errors(shown), suppress(FileNotFoundError):
         for name in sorted(os.listdir(directory)):
             if name.endswith(".log") or name.startswith("MANIFEST-"):
                 _refuse_endless(os.path.join(directory, name), os.path.join(shown, name))
-    except FileNotFoundError:
-        return  # another process changes the database; an open of it reports the missing file
-    except OSError as error:
-        raise StorageError(f"{error.filename or shown}: {error.strerror}", path=shown) from error
 
 
 def _refuse_endless(path: str, shown: str) -> None:

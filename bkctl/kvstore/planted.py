@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from bkctl.errors import RefusedError, StorageError
+from bkctl.errors import RefusedError, StorageError, storage_error
 
 
 def refuse_planted_names(directory: str) -> None:
@@ -51,7 +51,7 @@ def _refuse_link(path: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
     if owner != link.st_uid:
         raise RefusedError(
             f"{path}: a link of user {link.st_uid} to {target}, which is not that user's; name the directory "

@@ -41,7 +41,14 @@ from dataclasses import dataclass
 import rocksdict
 
 from bkctl import _kernels
-from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
+from bkctl.errors import (
+    BkctlError,
+    CorruptionError,
+    NotFoundError,
+    StorageError,
+    as_storage_errors,
+    storage_error,
+)
 from bkctl.kvstore.base import PackedRows, Row, Span, TableFile
 from bkctl.kvstore.endless_log import refuse_endless_logs
 from bkctl.kvstore.key_spans import KeySpans, tables_alone
@@ -211,7 +218,7 @@ def _state(directory: str, source: str) -> _SourceState:
     except FileNotFoundError:
         raise NotFoundError(f"{directory}: no such directory") from None
     except OSError as error:
-        raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
+        raise storage_error(error, directory) from error
     if "CURRENT" not in names:
         raise CorruptionError("no RocksDB database", expected="a file CURRENT", path=directory)
     current = _read(directory, os.path.join(source, "CURRENT"))
@@ -227,15 +234,13 @@ def _build_farm(directory: str, source: str, farm: str, current: bytes) -> _Sour
     if os.path.exists(os.path.join(source, "IDENTITY")):
         copies["IDENTITY"] = _read(directory, os.path.join(source, "IDENTITY"))
     linked = _state(directory, source)
-    try:
+    with as_storage_errors(farm):
         for name, content in copies.items():
             with open(os.path.join(farm, name), "xb") as file:
                 file.write(content)
         for name in linked.files:
             refuse_no_file(os.path.join(source, name))
             os.symlink(os.path.join(source, name), os.path.join(farm, name))
-    except OSError as error:
-        raise StorageError(f"{error.filename or farm}: {error.strerror}", path=farm) from error
     return linked
 
 
@@ -257,7 +262,7 @@ def _read(directory: str, path: str) -> bytes:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise _not_a_small_file(path) from None
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
 
 
 def _open_no_link(path: str, flags: int) -> int:

@@ -37,6 +37,8 @@ from bkctl.errors import (
     RefusedError,
     StorageError,
     SyncError,
+    as_storage_errors,
+    storage_error,
 )
 from bkctl.kvstore import lock_holder
 from bkctl.kvstore.base import DeleteRange, Operation, Put, Puts, Row, StoreClosedError, StoreInUseError
@@ -64,14 +66,12 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
     holds it, or something that is no file of a database, StorageError when the system fails.
     """
     path = os.path.abspath(directory)
-    try:
+    with as_storage_errors(directory):
         new = _prepare(directory, path, create)
         refuse_planted_link(path)
         refuse_planted_names(path)
         _remove_stray(path)  # a directory in its place would be in the way only after the open
         _refuse_when_held(directory, path)
-    except OSError as error:
-        raise StorageError(f"{error.filename or directory}: {error.strerror}", path=directory) from error
     synced_known = check_synced(path)
     refuse_endless_logs(path, directory)
     try:
@@ -89,7 +89,7 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
         store = RocksStore(directory, database)
     except OSError as error:
         database.close()
-        raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
+        raise storage_error(error, directory) from error
     try:
         _remove_stray(path)
         # All rows of the logs are in tables now. On a full disk it stays unknown which are synced.

@@ -40,7 +40,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from bkctl.errors import CorruptionError, StorageError
+from bkctl.errors import CorruptionError, as_storage_errors
 
 NAME = "synced"
 _NOTE_BYTES_MAX = 1 << 20
@@ -122,7 +122,7 @@ def check_synced(directory: str) -> bool:
 
     Raises CorruptionError naming the log and the place of a record that is not, StorageError.
     """
-    try:
+    with as_storage_errors(directory):
         note = read_note(directory)
         if note is None:
             return False
@@ -130,8 +130,6 @@ def check_synced(directory: str) -> bool:
             # RocksDB did not need a log that is gone: its rows are in tables.
             with suppress(FileNotFoundError):
                 _check_log(os.path.join(directory, name), size)
-    except OSError as error:
-        raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
     return True
 
 

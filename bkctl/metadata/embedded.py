@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from urllib.parse import quote
 
 from bkctl.clock import Clock, SystemClock
-from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, StorageError
+from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, StorageError, as_storage_errors
 from bkctl.metadata.api import Subscription, VersionConflictError
 from bkctl.metadata.notices import NoticeThread
 from bkctl.metadata.settings import MetadataSettings
@@ -157,12 +157,10 @@ class SqliteTree(NodeTree):
         # SQLite reads no database in this mode without writing beside it.
         self._copy = tempfile.TemporaryDirectory(prefix="bkctl-metadata-")
         copy = os.path.join(self._copy.name, "copy.db")
-        try:
+        with as_storage_errors(self._path):
             for suffix in ("", "-wal"):
                 if os.path.exists(self._path + suffix):
                     shutil.copyfile(self._path + suffix, copy + suffix)
-        except OSError as error:
-            raise StorageError(f"{self._path}: {error.strerror}", path=self._path) from error
         connection = self._connect_to(copy, wait_s, synchronous)
         connection.execute("PRAGMA query_only=ON")
         return connection

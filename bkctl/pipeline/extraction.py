@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bkctl.errors import BkctlError, StorageError
+from bkctl.errors import BkctlError, StorageError, storage_error
 from bkctl.pipeline.duckdb_connection import connected, failures
 from bkctl.pipeline.engine import Extraction
 from bkctl.pipeline.tables.registry import table_named
@@ -125,6 +125,6 @@ def _write_parquet(path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatc
         with suppress(FileNotFoundError):
             os.unlink(beside)
         if isinstance(error, OSError):
-            raise StorageError(f"{path}: {error}", path=path) from error
+            raise storage_error(error, path) from error
         raise
     return rows

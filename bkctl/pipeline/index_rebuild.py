@@ -20,7 +20,7 @@ from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.index.rebuild.rebuild import rebuild_index
 from bkctl.admin.ledgers.known_ledgers import DumpedCluster
 from bkctl.directories.placement import Placement, find_placement
-from bkctl.errors import StorageError, UsageError
+from bkctl.errors import UsageError, as_storage_errors
 from bkctl.pipeline.job import REBUILD_NAME, Parameters
 from bkctl.pipeline.jobs.index_rebuild import REBUILD, REBUILD_TABLE
 from bkctl.pipeline.out_directory import put
@@ -139,10 +139,8 @@ def _write(results: Sequence[RebuildResult], out: str, work_dir: str) -> Written
         for result in results
     ]
     folder, making = os.path.join(out, REBUILD_TABLE), os.path.join(work_dir, REBUILD_TABLE)
-    try:
+    with as_storage_errors(making):
         os.makedirs(making)
         pq.write_table(pa.Table.from_pylist(rows, REBUILT), os.path.join(making, "part-00000.parquet"))
-    except OSError as error:
-        raise StorageError(f"{making}: {error.strerror}", path=making) from error
     put(making, folder)
     return WrittenTable.of(REBUILD_TABLE, "result", folder)

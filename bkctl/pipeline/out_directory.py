@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from bkctl.errors import RefusedError, StorageError
+from bkctl.errors import RefusedError, StorageError, storage_error
 
 SUMMARY_NAME = "summary.json"
 MARK_NAME = ".bkctl-pipeline"
@@ -70,4 +70,4 @@ def put(making: str, folder: str) -> None:
             shutil.rmtree(folder)
         os.rename(making, folder)
     except OSError as error:
-        raise StorageError(f"{folder}: {error.strerror}", path=folder) from error
+        raise storage_error(error, folder) from error

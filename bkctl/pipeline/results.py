@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bkctl import __version__
-from bkctl.errors import CorruptionError, StorageError
+from bkctl.errors import CorruptionError, StorageError, as_storage_errors, storage_error
 from bkctl.pipeline.job import Job, Parameters, ResultTable
 from bkctl.pipeline.locations import is_url, located, opened_file
 from bkctl.pipeline.out_directory import SUMMARY_NAME
@@ -39,12 +39,10 @@ class WrittenTable:
         Raises StorageError, CorruptionError for a file that is no Parquet file.
         """
         rows = size = 0
-        try:
+        with as_storage_errors(folder):
             for path in parquet_files(folder):
                 rows += _rows_in(path)
                 size += _size_of(path)
-        except OSError as error:
-            raise StorageError(f"{folder}: {error}", path=folder) from error
         return cls(name, role, folder, rows, size)
 
 
@@ -95,7 +93,7 @@ def parquet_schema(folders: Iterable[str]) -> pa.Schema:
                 path=files[0],
             ) from None
         except OSError as error:
-            raise StorageError(f"{files[0]}: {error}", path=files[0]) from error
+            raise storage_error(error, files[0]) from error
     return pa.unify_schemas(found)
 
 
@@ -202,7 +200,7 @@ def write_whole(path: str, text: str) -> None:
     except OSError as error:
         with suppress(OSError):
             os.unlink(beside)
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
 
 
 def for_people(value: Any) -> Any:

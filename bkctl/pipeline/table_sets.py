@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError, UsageError
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError, UsageError, storage_error
 from bkctl.pipeline.job import Input
 from bkctl.pipeline.out_directory import SUMMARY_NAME
 from bkctl.pipeline.results import parquet_files, parquet_schema
@@ -88,7 +88,7 @@ def _summary(path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CorruptionError("summary of a run", expected="JSON", found=str(error), path=path) from None
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
     if not isinstance(found, dict):
         raise CorruptionError("summary of a run", expected="an object", found="another value", path=path)
     return found
@@ -243,4 +243,4 @@ def _end_of(path: str) -> bytes:
     except FileNotFoundError:
         raise NotFoundError(f"{path}: no such file") from None
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error

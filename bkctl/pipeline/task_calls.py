@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.errors import CorruptionError, NotFoundError, StorageError, as_storage_errors
 from bkctl.pipeline.tables.ledger_source import read_digests
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import CookieFacts, cookie_facts
@@ -68,22 +68,16 @@ def note_logs(task: tuple[str, str], _: Advance) -> str:
     directory, folder = task
     ids = array("q", _log_ids(PosixFileSystem(), directory))
     path = os.path.join(folder, secrets.token_hex(8))
-    try:
-        with open(path, "xb") as stream:
-            stream.write(len(os.fsencode(directory)).to_bytes(4, "big") + os.fsencode(directory))
-            stream.write(ids.tobytes())
-    except OSError as error:
-        raise StorageError(f"{path}: {error}", path=path) from error
+    with as_storage_errors(path), open(path, "xb") as stream:
+        stream.write(len(os.fsencode(directory)).to_bytes(4, "big") + os.fsencode(directory))
+        stream.write(ids.tobytes())
     return path
 
 
 def count_gone(note: str, _: Advance) -> int:
     """Return how many logs of a note are not in their directory any more. Raises StorageError."""
-    try:
-        with open(note, "rb") as stream:
-            data = stream.read()
-    except OSError as error:
-        raise StorageError(f"{note}: {error}", path=note) from error
+    with as_storage_errors(note), open(note, "rb") as stream:
+        data = stream.read()
     length = int.from_bytes(data[:4], "big")
     ids = array("q", data[4 + length :])
     return len(set(ids).difference(_log_ids(PosixFileSystem(), os.fsdecode(data[4 : 4 + length]))))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from bkctl.errors import RefusedError, StorageError
+from bkctl.errors import RefusedError, as_storage_errors
 from bkctl.pipeline.locations import Location, located
 from bkctl.pipeline.out_directory import MARK_NAME, SUMMARY_NAME
 from bkctl.pipeline.results import Outcome, encoded_summary
@@ -57,8 +57,5 @@ def upload(outcome: Outcome, place: Location) -> Outcome:
 
 def put_file(path: str, place: Location, name: str) -> None:
     """Copy a file of this machine. Raises StorageError."""
-    try:
-        with open(path, "rb") as source, place.opened(name) as stream:
-            shutil.copyfileobj(source, stream, 1 << 20)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    with as_storage_errors(path), open(path, "rb") as source, place.opened(name) as stream:
+        shutil.copyfileobj(source, stream, 1 << 20)

@@ -11,7 +11,7 @@ import secrets
 import shutil
 from collections.abc import Sequence
 
-from bkctl.errors import StorageError
+from bkctl.errors import as_storage_errors
 from bkctl.pipeline.locations import Location, is_url, local_path
 from bkctl.pipeline.results import parquet_files
 from bkctl.pipeline.uploaded_run import put_file
@@ -48,11 +48,8 @@ class Exchange:
             if not name.endswith(".parquet"):
                 continue
             path = os.path.join(folder, name)
-            try:
-                with source.opened_to_read(name) as stream, open(path, "xb") as copy:
-                    shutil.copyfileobj(stream, copy, _COPY_BYTES)
-            except OSError as error:
-                raise StorageError(f"{path}: {error}", path=path) from error
+            with as_storage_errors(path), source.opened_to_read(name) as stream, open(path, "xb") as copy:
+                shutil.copyfileobj(stream, copy, _COPY_BYTES)
         source.remove()
 
     def close(self) -> None:

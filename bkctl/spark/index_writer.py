@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from bkctl.errors import CorruptionError, StorageError, UsageError
+from bkctl.errors import CorruptionError, UsageError, as_storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -237,7 +237,5 @@ def _current(directory: str) -> str:
 
 
 def _make(folder: str) -> None:
-    try:
+    with as_storage_errors(folder):
         os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: {error.strerror}", path=folder) from error

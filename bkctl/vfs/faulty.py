@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bkctl.errors import StorageError
+from bkctl.errors import StorageError, storage_error
 from bkctl.vfs.base import DiskSpace, FileStatus, ReadableFile, WritableFile, WritableFileSystem
-from bkctl.vfs.failures import storage_error
 from bkctl.vfs.memory import MemoryWritableFile
 from bkctl.vfs.replacing import replace_by_rename
 

@@ -13,9 +13,9 @@ import posixpath
 import threading
 from typing import TYPE_CHECKING
 
-from bkctl.errors import NotFoundError, StorageError
+from bkctl.errors import NotFoundError, StorageError, storage_error
 from bkctl.vfs.base import DiskSpace, FileStatus
-from bkctl.vfs.failures import dangling, storage_error
+from bkctl.vfs.failures import dangling
 from bkctl.vfs.replacing import replace_by_rename
 from bkctl.vfs.volatile import VolatileBytes
 

@@ -14,9 +14,9 @@ import os
 import stat
 import sys
 
-from bkctl.errors import NotFoundError, StorageError
+from bkctl.errors import NotFoundError, StorageError, storage_error
 from bkctl.vfs.base import DiskSpace, FileStatus
-from bkctl.vfs.failures import dangling, storage_error
+from bkctl.vfs.failures import dangling
 from bkctl.vfs.replacing import replace_by_rename
 
 # Without O_NONBLOCK opening a FIFO waits for its other end, before it can be refused.

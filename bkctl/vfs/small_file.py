@@ -6,8 +6,7 @@ import errno
 import os
 import stat
 
-from bkctl.errors import NotFoundError, StorageError
-from bkctl.vfs.failures import storage_error
+from bkctl.errors import NotFoundError, StorageError, storage_error
 
 _BLOCK_BYTES = 1 << 20
 

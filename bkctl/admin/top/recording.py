@@ -15,7 +15,13 @@ from dataclasses import replace
 from bkctl.admin.top.sample import ClusterSample, EntryLogState
 from bkctl.admin.top.sample_json import decode_sample, encode_sample
 from bkctl.admin.top.source import SampleSource
-from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
+from bkctl.errors import (
+    CorruptionError,
+    NotFoundError,
+    RefusedError,
+    as_storage_errors,
+    storage_error,
+)
 
 #: A sample of a thousand bookies has some megabytes.
 LINE_BYTES_MAX = 32 << 20
@@ -42,7 +48,7 @@ class RecordingSource:
             self._end_last_line()
         except OSError as error:
             self._close()
-            raise StorageError(f"{path}: cannot record there: {error.strerror}", path=path) from error
+            raise storage_error(error, path, "cannot record there") from error
         except RefusedError:
             self._close()
             raise
@@ -116,7 +122,7 @@ class Recording:
             raise NotFoundError(f"{path}: no such recording") from None
         except OSError as error:
             self._close()
-            raise StorageError(f"{path}: {error.strerror}", path=path) from error
+            raise storage_error(error, path) from error
         except CorruptionError:
             self._close()
             raise
@@ -164,10 +170,8 @@ class Recording:
         """
         position = min(max(position, 0), self.count - 1)
         start, end = self._starts[position], self._ends[position]
-        try:
+        with as_storage_errors(self._path):
             line = os.pread(self._file, end - start, start)
-        except OSError as error:
-            raise StorageError(f"{self._path}: {error.strerror}", path=self._path) from error
         try:
             sample = decode_sample(line)
         except ValueError as error:

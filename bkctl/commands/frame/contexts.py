@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.errors import CorruptionError, NotFoundError, UsageError, storage_error
 
 CONTEXT_VARIABLE = "BKCTL_CONTEXT"
 #: The theme of the screen of `bkctl top`.
@@ -109,7 +109,7 @@ def load_contexts() -> Contexts:
     except FileNotFoundError:
         return Contexts()
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
     try:
         value = json.loads(content)
         contexts = {name: _context(each) for name, each in value["contexts"].items()}
@@ -148,7 +148,7 @@ def save_contexts(contexts: Contexts) -> None:
             os.unlink(beside)
             raise
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
 
 
 @dataclass(frozen=True, slots=True)

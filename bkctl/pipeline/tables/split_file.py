@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from bkctl.errors import StorageError
+from bkctl.errors import StorageError, as_storage_errors
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.stored_digests import StoredDigests
@@ -34,14 +34,11 @@ _SCHEMA = pa.schema(
 def write_splits(path: str, splits: Iterable[Split]) -> tuple[int, int]:
     """Write a file of splits; return how many, and how much there is to read of them. Raises StorageError."""
     count = size = 0
-    try:
-        with pa.OSFile(path, "wb") as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:
-            for split in splits:
-                writer.write_batch(_batch(split))
-                count += 1
-                size += split.bytes
-    except OSError as error:
-        raise StorageError(f"{path}: {error}", path=path) from error
+    with as_storage_errors(path), pa.OSFile(path, "wb") as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:
+        for split in splits:
+            writer.write_batch(_batch(split))
+            count += 1
+            size += split.bytes
     return count, size
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bkctl.codec.digest import Digester
-from bkctl.errors import StorageError
+from bkctl.errors import StorageError, as_storage_errors
 from bkctl.pipeline.tables.known_digests import DIGEST_TYPES, KnownDigests
 
 _SCHEMA = pa.schema([("ledger", pa.int64()), ("kind", pa.int8()), ("key", pa.binary())])
@@ -33,12 +33,10 @@ def store_digests(known: KnownDigests, path: str) -> int:
         ],
         schema=_SCHEMA,
     )
-    try:
+    with as_storage_errors(path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:
             writer.write_table(table)
-    except OSError as error:
-        raise StorageError(f"{path}: {error}", path=path) from error
     return len(table)
 
 

@@ -14,7 +14,7 @@ from posixpath import dirname, join
 from bkctl.codec.bookie_service_info import decode_bookie_service_info
 from bkctl.config.bookie import BookieConfig
 from bkctl.directories.cookie_rules import CookieDecision, cookie_of, decide
-from bkctl.errors import ConnectionFailedError, RefusedError, StorageError
+from bkctl.errors import ConnectionFailedError, RefusedError, as_storage_errors
 from bkctl.metadata.api import AlreadyExistsError, MetadataStore
 from bkctl.metadata.http_address import http_urls
 from bkctl.metadata.uri import EMBEDDED, MEMORY, open_metadata_store, parse_metadata_uri
@@ -158,15 +158,13 @@ def _delete_cookies(config: BookieConfig) -> None:
 
 
 def _empty(path: str) -> None:
-    try:
+    with as_storage_errors(path):
         for name in os.listdir(path):
             entry = join(path, name)
             if os.path.isdir(entry) and not os.path.islink(entry):
                 shutil.rmtree(entry)
             else:
                 os.remove(entry)
-    except OSError as error:
-        raise StorageError(f"{error.filename}: {error.strerror}", path=path) from error
     # The names are gone also after a power cut, before the bookie starts over.
     PosixFileSystem().sync_directory(path)
 

@@ -23,9 +23,9 @@ from bkctl.errors import (
     ReadOnlyBookieError,
     UnauthorizedError,
     UsageError,
+    storage_error,
 )
 from bkctl.vfs import FaultRule, MemoryFileSystem
-from bkctl.vfs.failures import storage_error
 from tests.support.engine_rig import (
     KEY,
     OTHER_KEY,

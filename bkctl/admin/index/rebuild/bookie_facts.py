@@ -13,7 +13,7 @@ from bkctl.admin.ledgers.known_ledgers import Cluster, DumpedCluster
 from bkctl.admin.logs.digests import digesters_of
 from bkctl.codec.digest import Digester
 from bkctl.directories.placement import Placement, ledgers_in
-from bkctl.errors import StorageError
+from bkctl.errors import storage_error
 from bkctl.scan.directory import JournalFile
 from bkctl.vfs import FileSystem
 
@@ -29,7 +29,7 @@ def last_written_ms(journals: Iterable[JournalFile], *ledger_dirs: str) -> float
             paths += [os.path.join(directory, n) for n in names if n.endswith(".log") or n.startswith(_MARKS)]
         return max((os.stat(path).st_mtime_ns for path in paths), default=0) / 1e6
     except OSError as error:
-        raise StorageError(f"{error.filename}: {error.strerror}", path=error.filename) from error
+        raise storage_error(error, error.filename) from error
 
 
 def with_cluster(

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bkctl.codec.digest import Digester
-from bkctl.errors import StorageError
+from bkctl.errors import StorageError, as_storage_errors
 from bkctl.types import DigestType
 
 _TYPES = tuple(DigestType)
@@ -111,11 +111,9 @@ def write_digests(path: str, digesters: Mapping[int, Digester]) -> DigestColumns
     if bool((kinds & _KEYED).any()):
         pieces.append(keys.tobytes())
     data = b"".join(pieces)
-    try:
+    with as_storage_errors(path):
         with suppress(FileNotFoundError):
             os.unlink(path)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(data)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
     return DigestColumns(path, count, zlib.crc32(data))

@@ -19,7 +19,7 @@ from bkctl.codec.file_info import (
     encode_header,
     index_path,
 )
-from bkctl.errors import CorruptionError, StorageError
+from bkctl.errors import CorruptionError, as_storage_errors
 from bkctl.reporting import Advance
 from bkctl.scan.columns.column import Column
 from bkctl.scan.directory import LogFile
@@ -62,12 +62,10 @@ def _path(roots: Mapping[int, str], ledger: int) -> str:
 
 
 def _create(path: str, header: bytes) -> None:
-    try:
+    with as_storage_errors(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as file:
             file.write(header)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
 
 
 def _by_ledger(rows: Rows) -> Iterator[tuple[int, Rows]]:
@@ -84,19 +82,16 @@ def _write_slots(path: str, rows: Rows) -> None:
     numbers = rows.entries // _PAGE_SLOTS
     cuts = np.flatnonzero(np.diff(numbers) > 1) + 1
     bounds = [0, *cuts.tolist(), len(rows)]
-    try:
-        with open(path, "r+b", buffering=0) as file:
-            for first, stop in pairwise(bounds):
-                page = int(numbers[first])
-                count = int(numbers[stop - 1]) - page + 1
-                offset = HEADER_BYTES + page * PAGE_BYTES
-                block = bytearray(os.pread(file.fileno(), count * PAGE_BYTES, offset))
-                block.extend(bytes(count * PAGE_BYTES - len(block)))
-                slots = np.frombuffer(block, ">i8")
-                slots[rows.entries[first:stop] - page * _PAGE_SLOTS] = rows.locations[first:stop]
-                _write_all(file.fileno(), block, offset)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+    with as_storage_errors(path), open(path, "r+b", buffering=0) as file:
+        for first, stop in pairwise(bounds):
+            page = int(numbers[first])
+            count = int(numbers[stop - 1]) - page + 1
+            offset = HEADER_BYTES + page * PAGE_BYTES
+            block = bytearray(os.pread(file.fileno(), count * PAGE_BYTES, offset))
+            block.extend(bytes(count * PAGE_BYTES - len(block)))
+            slots = np.frombuffer(block, ">i8")
+            slots[rows.entries[first:stop] - page * _PAGE_SLOTS] = rows.locations[first:stop]
+            _write_all(file.fileno(), block, offset)
 
 
 def _write_all(descriptor: int, block: bytearray, offset: int) -> None:

@@ -49,7 +49,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.placement import Placement
 from bkctl.engine.interleaved_storage.index_headers import row_of
 from bkctl.engine.ledger_descriptor import is_blank
-from bkctl.errors import CorruptionError, StorageError
+from bkctl.errors import CorruptionError, storage_error
 from bkctl.reporting import nobody
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.idx_tree import IdxTree
@@ -363,7 +363,7 @@ def _header(path: str) -> FileInfoHeader | None:
     except CorruptionError:
         return None
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
 
 
 def _header_of(data: LedgerData, old: FileInfoHeader | None) -> FileInfoHeader:

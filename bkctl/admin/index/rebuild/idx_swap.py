@@ -16,7 +16,7 @@ from bkctl.admin.index.rebuild.idx_build import sync_tree
 from bkctl.admin.index.rebuild.options import IndexFolder
 from bkctl.admin.index.rebuild.state import WorkDirectory, read_json, sync_directory, write_json
 from bkctl.codec.file_info import index_path
-from bkctl.errors import StorageError
+from bkctl.errors import as_storage_errors, storage_error
 from bkctl.scan.idx_tree import is_hex_folder
 
 _KEPT = "kept.json"
@@ -40,13 +40,11 @@ class IdxSwap:
         noted = read_json(self.work.at(_KEPT))
         if noted is not None and noted["backup"] == os.path.basename(self.backup):
             return
-        try:
+        with as_storage_errors(self.current):
             for name in _folder_names(self.current):
                 _link_files(os.path.join(self.current, name), os.path.join(self.backup, name))
             if os.path.isdir(self.backup):
                 sync_tree(self.backup)
-        except OSError as error:
-            raise StorageError(f"{error.filename}: {error.strerror}", path=self.current) from error
         write_json(self.work.at(_KEPT), {"backup": os.path.basename(self.backup)})
         sync_directory(self.current)
 
@@ -58,7 +56,7 @@ class IdxSwap:
 
     def put_in_place(self) -> None:
         """Rename every new file over the old one. May be called again after a kill. Raises StorageError."""
-        try:
+        with as_storage_errors(self.current):
             for folder, _, names in os.walk(self.tree):
                 for name in names:
                     source = os.path.join(folder, name)
@@ -69,23 +67,19 @@ class IdxSwap:
                         os.unlink(f"{target}.rloc")  # its content is in the backup
                     sync_directory(os.path.dirname(target))
             sync_directory(self.current)
-        except OSError as error:
-            raise StorageError(f"{error.filename}: {error.strerror}", path=self.current) from error
 
     def remove_files(self, ledgers: Sequence[int]) -> None:
         """Remove the files of ledgers that are at home in another directory; the backup has them.
 
         May be called again after a kill. Raises StorageError.
         """
-        try:
+        with as_storage_errors(self.current):
             for ledger in ledgers:
                 live = os.path.join(self.current, index_path(ledger))
                 for path in (live, f"{live}.rloc"):
                     if os.path.lexists(path):
                         os.unlink(path)
                 sync_directory(os.path.dirname(live))
-        except OSError as error:
-            raise StorageError(f"{error.filename}: {error.strerror}", path=self.current) from error
 
 
 def _folder_names(directory: str) -> list[str]:
@@ -95,7 +89,7 @@ def _folder_names(directory: str) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
+        raise storage_error(error, directory) from error
     return sorted(
         entry.name for entry in entries if is_hex_folder(entry.name) and entry.is_dir(follow_symlinks=False)
     )

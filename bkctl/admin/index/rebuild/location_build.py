@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bkctl.admin.index.rebuild.state import WorkDirectory
 from bkctl.admin.index.rows.location_runs import Partition, Rows, Run, merged, of_ledgers, partitions
 from bkctl.codec.location import KEY_BYTES, VALUE_BYTES, encode_key
-from bkctl.errors import StorageError
+from bkctl.errors import as_storage_errors
 from bkctl.kvstore.base import note_written
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store, sorted_file_writer
@@ -112,10 +112,8 @@ def write_table(task: TableTask, advance: Advance) -> Table:
 
 def read_ledgers(path: str) -> Column:
     """Read what :meth:`WorkDirectory.write_ledgers` wrote. Raises StorageError."""
-    try:
+    with as_storage_errors(path):
         return np.fromfile(path, np.int64)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
 
 
 def encoded(rows: Rows) -> tuple[list[bytes], list[bytes]]:

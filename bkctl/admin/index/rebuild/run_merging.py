@@ -23,7 +23,7 @@ from bkctl.admin.index.rows.location_runs import (
     partitions,
     read_slice,
 )
-from bkctl.errors import StorageError
+from bkctl.errors import as_storage_errors
 from bkctl.reporting import Advance, nobody
 from bkctl.workers import Workers
 
@@ -86,17 +86,14 @@ def merge_group(task: MergeTask, advance: Advance) -> tuple[int, Run]:
     total = sum(run.rows for run in task.runs)
     search = LocationSearch if task.by_location else RunSearch
     done = 0
-    try:
-        with open(task.path, "wb", buffering=0) as file:
-            for partition in partitions(task.runs, task.rows_max, search):
-                rows = concatenated([read_slice(part) for part in partition])
-                rows = _by_location(rows) if task.by_location else ordered_rows(rows)
-                for number, column in enumerate((rows.ledgers, rows.entries, rows.locations)):
-                    _write(file.fileno(), np.ascontiguousarray(column, _DTYPE).data, number * total + done)
-                done += len(rows)
-                advance(len(rows))
-    except OSError as error:
-        raise StorageError(f"{task.path}: {error.strerror}", path=task.path) from error
+    with as_storage_errors(task.path), open(task.path, "wb", buffering=0) as file:
+        for partition in partitions(task.runs, task.rows_max, search):
+            rows = concatenated([read_slice(part) for part in partition])
+            rows = _by_location(rows) if task.by_location else ordered_rows(rows)
+            for number, column in enumerate((rows.ledgers, rows.entries, rows.locations)):
+                _write(file.fileno(), np.ascontiguousarray(column, _DTYPE).data, number * total + done)
+            done += len(rows)
+            advance(len(rows))
     # Without a checksum: a run that is not kept over a kill is never taken up again.
     return task.number, Run(task.path, total, 0)
 

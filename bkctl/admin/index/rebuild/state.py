@@ -28,10 +28,11 @@ import stat
 import uuid
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from bkctl.errors import NotFoundError, RefusedError, StorageError
+from bkctl.errors import NotFoundError, RefusedError, StorageError, as_storage_errors, storage_error
 from bkctl.scan.directory import LogFile
 from bkctl.vfs.small_file import read_small_file
 
@@ -93,12 +94,10 @@ class WorkDirectory:
         Raises RefusedError when there is one that somebody else could have filled: its links would have this
         process write elsewhere. Raises StorageError.
         """
-        try:
+        with as_storage_errors(self.path):
             for path in (self.path, *(self.at(name) for name in names)):
                 os.makedirs(path, mode=0o700, exist_ok=True)
                 _require_own_directory(path)
-        except OSError as error:
-            raise StorageError(f"{error.filename}: {error.strerror}", path=self.path) from error
 
     def discard(self, *names: str) -> None:
         """Remove what lies below these names. Raises StorageError."""
@@ -159,11 +158,8 @@ class WorkDirectory:
     def write_ledgers(self, ledgers: Iterable[int]) -> str:
         """Write the ascending ids of ledgers that have a row, for the workers; return the file's path."""
         path = self.at("ledgers.column")
-        try:
-            with open(path, "wb", opener=_open_no_link) as file:
-                array("q", sorted(ledgers)).tofile(file)
-        except OSError as error:
-            raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        with as_storage_errors(path), open(path, "wb", opener=_open_no_link) as file:
+            array("q", sorted(ledgers)).tofile(file)
         return path
 
 
@@ -190,7 +186,7 @@ def identity_of(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
     return facts.st_size, facts.st_mtime_ns
 
 
@@ -208,7 +204,7 @@ def read_json(path: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None  # a kill while it was being made; it was never renamed into place, or is not ours
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
     return content if isinstance(content, dict) else None
 
 
@@ -223,7 +219,7 @@ def write_json(path: str, content: object) -> None:
         os.replace(half, path)
         sync_directory(os.path.dirname(path))
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
 
 
 def _open_no_link(path: str, flags: int) -> int:
@@ -257,10 +253,8 @@ def drop_whole(path: str) -> None:
     That it is gone altogether is the caller's to sync. Raises StorageError.
     """
     half = path + DROPPING
-    try:
+    with as_storage_errors(path):
         os.rename(path, half)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
     # The new name is on disk before anything below it is removed.
     sync_directory(os.path.dirname(path))
     remove_tree(half)
@@ -268,12 +262,8 @@ def drop_whole(path: str) -> None:
 
 def remove_tree(path: str) -> None:
     """Remove a directory or a file, if it is there. Raises StorageError."""
-    try:
+    with as_storage_errors(path), suppress(FileNotFoundError):
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         else:
             os.unlink(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError(f"{error.filename or path}: {error.strerror}", path=path) from error

@@ -30,7 +30,7 @@ from bkctl.admin.index.rebuild.state import (
     sync_file,
     write_json,
 )
-from bkctl.errors import NotFoundError, RefusedError, StorageError
+from bkctl.errors import NotFoundError, RefusedError, StorageError, as_storage_errors, storage_error
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.vfs.small_file import read_small_file
 
@@ -149,7 +149,7 @@ def exchange(swap: Swap) -> str | None:
         try:
             os.rename(swap.fresh, backup)
         except OSError as error:
-            raise StorageError(f"{backup}: {error.strerror}", path=backup) from error
+            raise storage_error(error, backup) from error
         sync_directory(swap.work.path)
         sync_directory(swap.current)
     return backup if os.path.lexists(backup) else None
@@ -164,7 +164,7 @@ def _put_in_place(swap: Swap, backup: str) -> None:
             sync_directory(swap.current)
             os.rename(swap.fresh, swap.live)
     except OSError as error:
-        raise StorageError(f"{swap.live}: cannot swap: {error.strerror}", path=swap.live) from error
+        raise storage_error(error, swap.live, "cannot swap") from error
     # Both names, before anything is done that relies on them.
     sync_directory(swap.work.path)
     sync_directory(swap.current)
@@ -201,10 +201,8 @@ def _sync_tree(directory: str) -> None:
 
     RocksDB has synced what counts; this is cheap certainty.
     """
-    try:
+    with as_storage_errors(directory):
         paths = [entry.path for entry in os.scandir(directory)]
-    except OSError as error:
-        raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
     for path in paths:
         sync_file(path)
     sync_directory(directory)
@@ -213,10 +211,8 @@ def _sync_tree(directory: str) -> None:
 def backups(current: str, name: str) -> list[str]:
     """List the backups that rebuilds of ours left of ``name`` (``locations``, ``ledgers``, ``idx``)."""
     prefix = f"{name}{BACKUP}"
-    try:
+    with as_storage_errors(current):
         names = sorted(os.listdir(current))
-    except OSError as error:
-        raise StorageError(f"{current}: {error.strerror}", path=current) from error
     return [os.path.join(current, found) for found in names if _is_ours(found.removeprefix(prefix), found)]
 
 
@@ -230,10 +226,8 @@ def _is_ours(stamp: str, name: str) -> bool:
 
 def half_dropped(current: str, name: str) -> list[str]:
     """Find what a kill left of backups and work directories of ``name`` that were being removed."""
-    try:
+    with as_storage_errors(current):
         halves = [found for found in sorted(os.listdir(current)) if found.endswith(DROPPING)]
-    except OSError as error:
-        raise StorageError(f"{current}: {error.strerror}", path=current) from error
     ours = []
     for half in halves:
         whole = half.removesuffix(DROPPING)

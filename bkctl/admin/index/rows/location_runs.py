@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bkctl.codec.location import ID_MAX, LocationColumns
-from bkctl.errors import StorageError
+from bkctl.errors import StorageError, as_storage_errors, storage_error
 from bkctl.scan.columns.column import Column
 
 #: Memory that sorting and writing one row takes at the peak: its three columns, twice, the sort key, the
@@ -143,7 +143,7 @@ def write_run(path: str, rows: Rows, *, durable: bool = True) -> Run:
                 os.fsync(file.fileno())  # the manifest that names the run must not outlive it
         os.replace(half, path)  # the directory is synced with the manifest
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path) from error
     return Run(path, len(rows), checksum)
 
 
@@ -165,13 +165,10 @@ def read_slice(part: RunSlice) -> Rows:
     """Read rows of a run. Raises StorageError when the file cannot be read or is shorter than it was."""
     count = part.stop - part.first
     columns = []
-    try:
-        with open(part.run.path, "rb", buffering=0) as file:
-            for number in range(3):
-                offset = (number * part.run.rows + part.first) * 8 - file.tell()
-                columns.append(np.fromfile(file, _DTYPE, count, offset=offset))
-    except OSError as error:
-        raise StorageError(f"{part.run.path}: {error.strerror}", path=part.run.path) from error
+    with as_storage_errors(part.run.path), open(part.run.path, "rb", buffering=0) as file:
+        for number in range(3):
+            offset = (number * part.run.rows + part.first) * 8 - file.tell()
+            columns.append(np.fromfile(file, _DTYPE, count, offset=offset))
     if any(len(column) != count for column in columns):
         raise StorageError(f"{part.run.path}: shorter than it was written", path=part.run.path)
     return Rows(*(column.astype(np.int64, copy=False) for column in columns))
@@ -243,10 +240,8 @@ class RunSearch:
             return self._position(file, 2, location, first, self._run.rows if stop is None else stop)
 
     def _opened(self) -> FileIO:
-        try:
+        with as_storage_errors(self._run.path):
             return FileIO(self._run.path)
-        except OSError as error:
-            raise StorageError(f"{self._run.path}: {error.strerror}", path=self._run.path) from error
 
     def _position(self, file: FileIO, column: int, value: int, low: int, high: int) -> int:
         while high - low > _SEARCHED_ROWS:
@@ -258,10 +253,8 @@ class RunSearch:
         return low + int(np.searchsorted(self._read(file, column, low, high - low), value))
 
     def _read(self, file: FileIO, column: int, first: int, count: int) -> Column:
-        try:
+        with as_storage_errors(self._run.path):
             data = os.pread(file.fileno(), count * 8, (column * self._run.rows + first) * 8)
-        except OSError as error:
-            raise StorageError(f"{self._run.path}: {error.strerror}", path=self._run.path) from error
         if len(data) != count * 8:
             raise StorageError(f"{self._run.path}: shorter than it was written", path=self._run.path)
         return np.frombuffer(data, _DTYPE).astype(np.int64, copy=False)
