@@ -1,34 +1,45 @@
-"""The change of names of a conversion with a power cut at every step: what was not synced may be lost."""
+"""The change of names of a conversion with a power cut at every step: what was not synced may be lost.
+
+What is complete can be undone; what is not goes on, or is taken back.
+"""
 
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 
 from bkctl.admin.conversion.switch import DirectoryPlan, carry_out
+from bkctl.admin.conversion.way_back import forget_way_back, note_way_back
+from bkctl.admin.repairs.repair_chain import last_repair
+from bkctl.admin.repairs.repair_journal import state_before
+from bkctl.admin.repairs.repair_records import find_repairs
+from bkctl.admin.repairs.repair_undo import undo
 from bkctl.directories.half_converted import is_half_converted
 from bkctl.errors import BkctlError
-from bkctl.scan.directory import CONVERSION_NAME
+from bkctl.scan.directory import CONVERSION_NAME, REPAIRS_NAME
 from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
+from bkctl.vfs.base import WritableFileSystem
+from tests.support.manual_clock import ManualClock
 
 HOMES = ("/l0/current", "/l1/current")
 KEPT = "bkctl-old-index-db-x"
 STEPS_MAX = 300
-#: What goes, what comes, and a log with a new id.
+#: What goes, a log with a new id, and one that comes.
 MOVES = (
     ("ledgers", f"{KEPT}/ledgers"),
     ("3.log", "13.log"),
-    (f"{CONVERSION_NAME}/tree/0", "0"),
+    (f"{CONVERSION_NAME}/logs/14.log", "14.log"),
 )
 OLD = {"VERSION": b"cookie", "ledgers": b"old index", "lastId": b"3", "3.log": b"records"}
-WORK = {f"{CONVERSION_NAME}/tree/0": b"new index"}
+WORK = {f"{CONVERSION_NAME}/logs/14.log": b"copies"}
 NEW = {
     "VERSION": b"cookie",
     f"{KEPT}/ledgers": b"old index",
     "lastId": b"13",
     "13.log": b"records",
-    "0": b"new index",
+    "14.log": b"copies",
 }
 
 
@@ -38,6 +49,10 @@ def plans() -> dict[str, DirectoryPlan]:
 
 def files(content: dict[str, bytes]) -> dict[str, bytes]:
     return {f"{home}/{name}": data for home in HOMES for name, data in content.items()}
+
+
+CLOCK = ManualClock()
+BEFORE = state_before(MemoryFileSystem(files(OLD)), HOMES)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -51,28 +66,66 @@ def test_a_power_cut_at_any_step_is_gone_on_from_or_taken_back(
         chance = random.Random(f"{seed} {step}")
         memory = MemoryFileSystem(files({**OLD, **WORK}))
         if first_back:
-            memory = cut(memory, 9, back=False, chance=None)[0]
+            memory = cut(memory, first_cut(seed), back=False, chance=None)[0]
         memory, is_cut = cut(memory, step, back=first_back, chance=chance)
-        if not is_cut:
-            break
         has_all = all(memory.status(f"{home}/VERSION") is not None for home in HOMES)
         assert has_all != any(is_half_converted(memory, home) for home in HOMES)
         content = visible(memory)
         if has_all:
             assert content in (files(OLD), files(NEW))
-            continue
-        carry_out(memory, plans(), back=then_back)
-        assert visible(memory) == files(OLD if then_back else NEW), step
+        else:
+            convert(memory, back=then_back)
+            assert visible(memory) == files(OLD if then_back else NEW), step
+        if visible(memory) == files(NEW):
+            undo(memory, last_repair(memory, HOMES))
+            assert visible(memory) == files(OLD), step
+            assert not any(CONVERSION_NAME in name for name in memory.files), step
+        assert find_repairs(memory, HOMES) == [], step
+        if not is_cut:
+            break
     else:
         pytest.fail("it never ends")
     assert step > 5
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_power_cut_in_an_undo_of_what_was_complete_and_not_cleaned_up(seed: int) -> None:
+    """With the cookies away, what is left of the work directories would pass for a conversion cut off."""
+    complete = cut(MemoryFileSystem(files({**OLD, **WORK})), STEPS_MAX, back=False, chance=None)[0]
+    for step in range(STEPS_MAX):
+        memory = complete.crash()
+        faulty = FaultyFileSystem(memory, crash_after=step)
+        with suppress(BkctlError):
+            undo(faulty, last_repair(faulty, HOMES))
+        if not faulty.crashed:
+            break
+        memory = memory.crash(random.Random(f"{seed} {step}"))
+        assert not any(is_half_converted(memory, home) for home in HOMES), step
+        if find_repairs(memory, HOMES):
+            undo(memory, last_repair(memory, HOMES))
+        assert visible(memory) == files(OLD), step
+    assert step > 20
+
+
+def first_cut(seed: int) -> int:
+    """Steps before the first cut: among the moves, or where the way back is noted and cookies come back."""
+    return (9, 41, 58, 69)[seed]
+
+
+def convert(system: WritableFileSystem, *, back: bool) -> None:
+    """Change the names as ``change_names`` and ``change_back`` do, but for the work directories."""
+    if back:
+        forget_way_back(system, HOMES, plans())
+        carry_out(system, plans(), back=True)
+    else:
+        carry_out(system, plans(), note=lambda: note_way_back(system, CLOCK, BEFORE, HOMES, plans()))
 
 
 def visible(memory: MemoryFileSystem) -> dict[str, bytes]:
     return {
         name: data
         for name, data in memory.files.items()
-        if CONVERSION_NAME not in name and not name.endswith(".tmp")
+        if CONVERSION_NAME not in name and REPAIRS_NAME not in name and not name.endswith(".tmp")
     }
 
 
@@ -82,7 +135,7 @@ def cut(
     """Carry out so many steps; what a power cut leaves, and whether there was one."""
     faulty = FaultyFileSystem(memory, crash_after=step)
     try:
-        carry_out(faulty, plans(), back=back)
+        convert(faulty, back=back)
     except BkctlError:
         assert faulty.crashed
     return memory.crash(chance), faulty.crashed

@@ -2,9 +2,9 @@
 
 ``python -m tests.support.killed_conversions FOLDER SOURCE TARGET COUNT STRIDE`` makes a bookie below the
 folder and converts it again and again, each time in a process that ends without a word at the next call
-that opens, makes, renames or removes something there. Nothing is lost with such a kill but the process. It
-prints a line for what went wrong, and at the end one with the number of kills: before, within and after the
-change of names.
+that opens, makes, renames or removes something there. Nothing is lost with such a kill but the process. One
+that is complete by then is undone. It prints a line for what went wrong, and at the end one with the number
+of kills: before, within and after the change of names.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from bkctl.admin.conversion.bookie_places import kind_here
 from bkctl.admin.conversion.conversion import ConversionOptions, convert_bookie
 from bkctl.admin.index.rebuild.options import RebuildOptions
+from bkctl.admin.repairs.repair_chain import last_repair
+from bkctl.admin.repairs.repair_undo import undo
 from bkctl.directories.half_converted import is_half_converted
 from bkctl.directories.holders import DirectoryLock
 from bkctl.engine.storages import STORAGES
@@ -121,6 +123,12 @@ class Kills:
         made = pickle.loads(self._expected.read_bytes())
         made.check(target)
 
+    def _undo(self) -> None:
+        system, places = PosixFileSystem(), self._bookie.places()
+        with DirectoryLock(*places.locked):
+            undo(system, last_repair(system, places.locked))
+        assert content(self._root) == content(self._pristine)
+
     def round(self, step: int) -> bool:
         """Kill at one step, and go on or back; False when it came to its end before the kill."""
         shutil.rmtree(self._root)
@@ -137,6 +145,8 @@ class Kills:
         self.counts[where] += 1
         if is_half:
             assert "bkctl bookie convert --to" in refusal(places.every), f"step {step}"
+        if where == "after" and forked(self._undo):
+            raise AssertionError(f"step {step}: complete, and not undone")
         target = self._source if is_half and step % 2 else self._target
         if forked(lambda: self._go_on(target)):
             raise AssertionError(f"step {step}, killed {where}: not made good")

@@ -21,12 +21,13 @@ import numpy as np
 
 from bkctl.admin.conversion import switch
 from bkctl.admin.conversion.bookie_places import BookiePlaces, check_places, kind_here, refuse_lost_index
+from bkctl.admin.conversion.change_of_names import change_back, change_names
 from bkctl.admin.conversion.gathering import Gatherer, LocationRuns
 from bkctl.admin.conversion.log_ids import last_of, refuse_beyond, shifts_to_one_space
 from bkctl.admin.conversion.needed_room import NeededRoom, refuse_full_disks
 from bkctl.admin.conversion.new_index import Content, RowSum, build, work_in
 from bkctl.admin.conversion.old_index import OldLogs, OldRows, read_ledgers, refuse_beyond_slots
-from bkctl.admin.conversion.way_back import keep_before, kept_before, note_way_back
+from bkctl.admin.conversion.way_back import keep_before, kept_before
 from bkctl.admin.index.rebuild.options import RebuildOptions, jobs_for
 from bkctl.admin.index.rebuild.rebuild import WORK_MODULES, Hire
 from bkctl.admin.index.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
@@ -153,11 +154,10 @@ def _go_on(
     words = {plan.target for plan in plans.values()}
     back = WORDS[target] not in words
     if not options.dry_run:
-        before = None if back else kept_before(fs, places.every)
-        switch.carry_out(fs, plans, back=back)
-        switch.discard(places.every)
-        if before is not None:
-            note_way_back(fs, options.clock, before, places.locked, plans)
+        if back:
+            change_back(fs, places, plans)
+        else:
+            change_names(fs, places, plans, options.clock, kept_before(fs, places.every))
     state = "planned" if options.dry_run else "rolled_back" if back else "resumed"
     if back:
         return [ConvertedDirectory(path, state) for path in dict.fromkeys(places.indexes)]
@@ -290,9 +290,7 @@ class _Conversion:
         keep_before(self._places.every, before)
         switch.announce(plans)
         recheck()
-        switch.carry_out(self._fs, plans)
-        switch.discard(self._places.every)
-        note_way_back(self._fs, self._options.clock, before, self._places.locked, plans)
+        change_names(self._fs, self._places, plans, self._options.clock, before)
         kept = {path: plan.kept for path, plan in plans.items()}
         return self._directories("converted", kept)
 

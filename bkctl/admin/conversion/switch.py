@@ -2,8 +2,9 @@
 
 Each directory has a plan of its own in its work directory: names in it that become other names. All plans
 are on disk before anything is moved. Then the cookies go into the work directories, the first directory's
-first; the renames follow; and the cookies come back, the first directory's last. While one is away no
-bookie starts, Java's included, and no command of ours writes there (``directories.half_converted``).
+first; the renames follow; the way back is noted (``way_back``); and the cookies come back, the first
+directory's last. While one is away no bookie starts, Java's included, and no command of ours writes there
+(``directories.half_converted``).
 
 A name is moved where it is there and the new one is not, so that a plan can be gone through again after a
 kill, and as well from its end: that takes everything back.
@@ -11,7 +12,7 @@ kill, and as well from its end: that takes everything back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import dirname, isabs, join, normpath
 from typing import Any
@@ -117,8 +118,18 @@ def _below(name: object) -> str:
     return name
 
 
-def carry_out(fs: WritableFileSystem, plans: Mapping[str, DirectoryPlan], *, back: bool = False) -> None:
-    """Move everything, or everything back; may be called again after a kill. Raises StorageError."""
+def carry_out(
+    fs: WritableFileSystem,
+    plans: Mapping[str, DirectoryPlan],
+    *,
+    back: bool = False,
+    note: Callable[[], None] = lambda: None,
+) -> None:
+    """Move everything, or everything back; may be called again after a kill.
+
+    ``note`` is called when all names are changed and durable, in front of the return of the first cookie.
+    Raises what it raises, and StorageError.
+    """
     for directory in plans:
         _take_cookie(fs, directory)
     for directory, plan in plans.items():
@@ -127,6 +138,7 @@ def carry_out(fs: WritableFileSystem, plans: Mapping[str, DirectoryPlan], *, bac
         _move_all(fs, directory, moves)
         if back:
             _remove_empty(fs, directory, plan.kept)
+    note()
     for directory in reversed(tuple(plans)):
         _return_cookie(fs, directory)
 

@@ -6,12 +6,15 @@ copies of entries, which came from the work directory, were not there before.
 The state of the directories before the conversion is kept beside the plans, for a conversion that is killed
 and goes on later. As long as the cookie of the first directory is away no bookie starts, so that it still
 holds then.
+
+The record is durable before the first cookie comes back: a conversion that is complete can be undone, at
+whatever step it was killed. Until all cookies are back it may have to be noted again, and to be taken back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from posixpath import join
+from posixpath import abspath, join
 
 from bkctl.admin.conversion.new_index import work_in
 from bkctl.admin.conversion.switch import DirectoryPlan
@@ -24,6 +27,7 @@ from bkctl.admin.repairs.repair_journal import (
     moves_file,
     note_moves,
 )
+from bkctl.admin.repairs.repair_records import find_repairs, forget
 from bkctl.clock import Clock
 from bkctl.codec.last_id import LAST_ID_NAME
 from bkctl.codec.repair_record import State, state_in
@@ -61,9 +65,29 @@ def note_way_back(
     directories: Sequence[str],
     plans: Mapping[str, DirectoryPlan],
 ) -> None:
-    """Note a conversion that is done, so that it can be undone. Raises StorageError."""
+    """Note a conversion whose names are all changed, durably, so that it can be undone.
+
+    The record of a run that was killed is replaced. Raises RefusedError for a record that cannot be
+    read, StorageError.
+    """
+    forget_way_back(fs, directories, plans)
     intents, contents = way_back(plans)
     note_moves(fs, clock, before, directories, MADE_BY, intents, contents)
+
+
+def forget_way_back(
+    fs: WritableFileSystem, directories: Sequence[str], plans: Mapping[str, DirectoryPlan]
+) -> None:
+    """Remove what was noted of a conversion that was cut off, and that is noted again or taken back.
+
+    Raises RefusedError for a record that cannot be read, StorageError.
+    """
+    kept = {abspath(join(directory, plan.kept)) for directory, plan in plans.items()}
+    for found in find_repairs(fs, directories):
+        if found.record.made_by == MADE_BY and kept & {
+            found.path(each.path) for each in found.record.changes
+        }:
+            forget(fs, found)
 
 
 def way_back(plans: Mapping[str, DirectoryPlan]) -> tuple[list[Intent], dict[str, bytes]]:

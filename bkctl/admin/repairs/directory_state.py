@@ -18,9 +18,12 @@ from posixpath import join
 from bkctl.codec.file_info import HEADER_BYTES
 from bkctl.codec.repair_record import State
 from bkctl.errors import NotFoundError, StorageError
-from bkctl.scan.directory import REPAIRS_NAME, first_bytes
+from bkctl.scan.directory import CONVERSION_NAME, REPAIRS_NAME, first_bytes
 from bkctl.scan.idx_tree import is_hex_folder
 from bkctl.vfs.base import FileSystem
+
+#: Folders of a conversion, and of one that is being removed.
+CONVERSION_FOLDERS = (CONVERSION_NAME, f"{CONVERSION_NAME}.dropping")
 
 #: A file of more bytes has no digest.
 _DIGEST_BYTES_MAX = 64 << 10
@@ -99,11 +102,17 @@ def _facts(fs: FileSystem, path: str, name: str, size_bytes: int) -> str:
 
 
 def differences(old: State, new: State) -> list[tuple[str, str, str]]:
-    """Return what differs: directory, name, and whether it is ``new``, ``gone`` or ``changed``."""
+    """Return what differs: directory, name, and whether it is ``new``, ``gone`` or ``changed``.
+
+    The work directory of a conversion does not count: nothing in it is in use while the cookies are there,
+    and a conversion that is killed at its end leaves it beside an index that is complete.
+    """
     found = []
     for directory in sorted({*old, *new}):
         before, after = old.get(directory, {}), new.get(directory, {})
         for name in sorted({*before, *after}):
+            if name.split("/")[0] in CONVERSION_FOLDERS:
+                continue
             if name not in before:
                 found.append((directory, name, "new"))
             elif name not in after:

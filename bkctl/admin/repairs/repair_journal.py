@@ -66,7 +66,7 @@ from bkctl.codec.repair_record import (
     State,
 )
 from bkctl.errors import BkctlError, RefusedError
-from bkctl.scan.directory import REPAIRS_NAME
+from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 
 _SAME_SECOND_MAX = 1000
@@ -159,8 +159,11 @@ class Repair:
         added = replace(record, changes=(*record.changes, *changes), kept=kept, detail=detail)
         self.found = write_record(self._fs, found, added)
 
-    def finish(self) -> None:
-        """Note that everything is done, and what the directories hold now. Raises StorageError."""
+    def finish(self, *, away: str | None = None) -> None:
+        """Note that everything is done, and what the directories hold now. Raises StorageError.
+
+        A file of the name ``away`` that is in none of them now comes back as it was before.
+        """
         record = self.found.record
         made = [
             change.path
@@ -169,6 +172,12 @@ class Repair:
         ]
         names = [*record.directories, *(name for name in made if self._is_there(name))]
         after = state_of(self._fs, [self.found.path(name) for name in names], names)
+        if away is not None:
+            known = {name: files[away] for name, files in record.before.items() if away in files}
+            after = {
+                name: {away: known[name], **files} if name in known else files
+                for name, files in after.items()
+            }
         kept = _facts_of_kept(self._fs, self.found, record.changes) if record.kept is None else record.kept
         done = replace(record, state=RepairState.DONE, after=after, kept=kept)
         self.found = write_record(self._fs, self.found, done)
@@ -268,11 +277,12 @@ def note_moves(
     intents: Sequence[Intent],
     contents: Mapping[str, bytes],
 ) -> Repair:
-    """Note a repair that is done already: names that others have taken the places of.
+    """Note a repair whose names are changed already, while the cookies may still be away.
 
     ``intents`` are its changes in their order; a file or database among them was not there before, but for a
-    file of which ``contents`` has what stood in it. ``before`` is what :func:`state_before` returned. The
-    directories are locked. Raises StorageError.
+    file of which ``contents`` has what stood in it. ``before`` is what :func:`state_before` returned; a
+    cookie that it has, and that is away, is going to come back. The directories are locked. Raises
+    RefusedError for a record that cannot be read, StorageError.
     """
     places = tuple(dict.fromkeys(abspath(path) for path in directories))
     home, names = places[0], tuple(before)
@@ -295,7 +305,7 @@ def note_moves(
                 fs.make_directories(dirname(found.path(change.kept)))
                 keep_content(fs, contents[intent.path], intent.path, found.path(change.kept))
     repair = Repair(fs, found)
-    repair.finish()
+    repair.finish(away=COOKIE_NAME)
     return repair
 
 

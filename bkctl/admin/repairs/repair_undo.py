@@ -15,7 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from posixpath import abspath, basename, dirname, join, normpath, relpath
 
-from bkctl.admin.repairs.directory_state import differences, is_index_folder, state_of
+from bkctl.admin.repairs.directory_state import (
+    CONVERSION_FOLDERS,
+    differences,
+    is_index_folder,
+    state_of,
+)
 from bkctl.admin.repairs.kept_check import not_as_before, not_as_kept
 from bkctl.admin.repairs.kept_files import (
     put_back_database,
@@ -188,6 +193,10 @@ def undo(fs: WritableFileSystem, found: FoundRepair) -> None:
     plan_undo(fs, found)
     places = found.directories
     if found.record.state in (RepairState.BEGUN, RepairState.DONE, RepairState.UNDOING):
+        # With a cookie away, what a killed conversion has left would pass for one that is to go on.
+        for directory in places:
+            for name in CONVERSION_FOLDERS:
+                remove_folder(fs, join(directory, name))
         found = write_record(fs, found, replace(found.record, state=RepairState.UNDOING))
         for directory in places:
             _take_cookie(fs, directory, found)

@@ -386,6 +386,54 @@ def test_one_that_was_killed_and_gone_on_with_is_undone_as_well(
     bookie.check(source)
 
 
+@pytest.mark.parametrize("runs_again", [False, True])
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_one_that_was_killed_behind_its_change_of_names_is_undone(
+    make: Make, monkeypatch: pytest.MonkeyPatch, source: StorageKind, target: StorageKind, runs_again: bool
+) -> None:
+    """The bookie is converted and could start: nothing but the record says how to go back."""
+    bookie = make(source, 2)
+    before = content(bookie)
+
+    carry_out = switch.carry_out
+
+    def stop(*_: object) -> None:
+        raise StorageError("the power went")
+
+    with monkeypatch.context() as patch:
+
+        def carried_out(*arguments: Any, **more: Any) -> None:
+            carry_out(*arguments, **more)
+            patch.setattr(switch, "discard", stop)
+
+        patch.setattr(switch, "carry_out", carried_out)
+        with pytest.raises(StorageError):
+            convert(bookie, target)
+    assert all((Path(path) / "VERSION").exists() for path in bookie.places().every)
+    assert (bookie.current() / CONVERSION_NAME).exists()
+    if runs_again:
+        assert {row.state for row in convert(bookie, target)} == {"unchanged"}
+    found = last_repair(FILES, bookie.places().locked)
+    assert (found.record.made_by, why_not(FILES, found)) == ("bookie convert", None)
+    undo(FILES, found)
+    assert content(bookie) == before
+
+
+def test_a_record_that_cannot_be_read_keeps_no_cookie_away(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be removed only when no conversion is cut off: that one has to come to its end."""
+    bookie = make(DB, 2)
+    cut_off(bookie, IDX, monkeypatch, moves=5)
+    record = bookie.current() / "bkctl-repairs/20260101T000000Z/repair.json"
+    record.parent.mkdir(parents=True)
+    record.write_bytes(b"{")
+    with pytest.raises(RefusedError, match="the record of a repair cannot be read"):
+        convert(bookie, IDX)
+    assert not any(is_half_converted(FILES, path) for path in bookie.places().every)
+    bookie.check(IDX)
+
+
 def test_a_cookie_that_came_back_leaves_no_undo(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie may have run with it, and what the directories held before is not known then."""
     bookie = make(DB, 2)
