@@ -28,6 +28,7 @@ from bkctl.scan.directory import (
     inspect_directory,
     read_small,
 )
+from bkctl.scan.ledger_places import place_of
 from bkctl.storage_kinds import IDX, StorageKind, kind_in
 from bkctl.vfs import FileSystem
 
@@ -72,7 +73,7 @@ class IndexSpace:
 
     def is_elsewhere(self, ledger: int) -> bool:
         """Return whether a ledger is another directory's."""
-        return self.position is not None and ledger % self.directories != self.position
+        return self.position is not None and place_of(ledger, self.directories) != self.position
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from bkctl.scan.directory import (
     read_small,
 )
 from bkctl.scan.entrylog import read_head
+from bkctl.scan.ledger_places import place_of
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.storage_kinds import KINDS, StorageKind, kind_in
 from bkctl.vfs import FileSystem
@@ -49,7 +50,7 @@ class LedgerDirectory:
 
     def serves(self, ledger: int) -> bool:
         """Return whether the ledger's entries belong here."""
-        return ledger % self.count == self.position
+        return place_of(ledger, self.count) == self.position
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +234,7 @@ def _by_names(
     if len(pairs) > 1:
         for at, count, ledger, _ in pairs:
             present = ledgers_in(fs, ledger.logs)
-            if not present or any(number % count != at for number in present):
+            if not present or any(place_of(number, count) != at for number in present):
                 raise UsageError(
                     f"{path}: {count} ledger directories and no cookie that tells their order, and the "
                     f"ledgers in {ledger.path} do not prove it; give them in order with "

@@ -81,6 +81,32 @@ def test_after_kill_9_every_acknowledged_entry_is_there(tmp_path: Path) -> None:
         read_all(again.port, range(300))
 
 
+def test_ledger_disks_in_each_others_place_are_refused(tmp_path: Path) -> None:
+    keys = {"ledgerDirectories": f"{tmp_path}/l0,{tmp_path}/l1"}
+    with BookieCommand(tmp_path, **keys) as bookie:
+        with DemoClient(bookie.port) as client:
+            for ledger in (LEDGER, LEDGER + 1):
+                assert client.add(ledger, range(10), size_bytes=SIZE).done == list(range(10))
+        assert bookie.end(signal.SIGTERM) == 0
+    exchange(tmp_path / "l0", tmp_path / "l1")
+    for words in ((), ("--accept-loss",)):
+        code, message = refused_start(tmp_path, *words, **keys)
+        assert code == 4
+        assert f"{tmp_path}/l0 holds the ledgers of {tmp_path}/l1 (ledger {LEDGER} is one)" in message
+        assert "Mount each disk where its ledgers belong" in message
+    exchange(tmp_path / "l0", tmp_path / "l1")
+    with BookieCommand(tmp_path, **keys) as again:
+        assert (again.row["unclean"], again.row["entries"]) == (False, 0)
+        read_all(again.port, range(10))
+
+
+def exchange(one: Path, other: Path) -> None:
+    aside = one.with_name("aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
 def test_a_damaged_journal_refuses_the_start_until_the_loss_is_accepted(tmp_path: Path) -> None:
     with BookieCommand(tmp_path) as bookie:
         write(bookie.port, range(10))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
+from bkctl.engine.db_storage.exchanged_directories import refuse_exchanged_directories
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.ledger_storage import LedgerStorage
@@ -17,14 +18,18 @@ from bkctl.scan.directory import current
 
 
 def open_db_storages(parts: StorageParts) -> list[LedgerStorage]:
-    """Open the storage of every ledger directory. Raises CorruptionError, StorageError."""
-    storages: list[LedgerStorage] = []
+    """Open the storage of every ledger directory.
+
+    Raises RefusedError where directories hold each other's ledgers, CorruptionError, StorageError.
+    """
+    storages: list[DbLedgerStorage] = []
     with contextlib.ExitStack() as opened:
         for number in range(len(parts.settings.ledger_directories)):
             storages.append(_open(parts, number))
             opened.callback(storages[-1].stop)
+        refuse_exchanged_directories(parts.settings, [storage.ledgers for storage in storages])
         opened.pop_all()
-    return storages
+    return list(storages)
 
 
 def _open(parts: StorageParts, number: int) -> DbLedgerStorage:
@@ -39,7 +44,7 @@ def _open(parts: StorageParts, number: int) -> DbLedgerStorage:
         rows = parts.open_store(f"{index}/ledgers", LEDGERS_PROFILE)
         opened.callback(rows.close)
         # All rows are read here, and one may be damaged.
-        ledgers = LedgerIndex(rows)
+        ledgers = LedgerIndex(rows, directories)
         opened.pop_all()
     return DbLedgerStorage(
         directory,

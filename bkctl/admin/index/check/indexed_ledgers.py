@@ -17,6 +17,7 @@ from bkctl.directories.index_spaces import IndexSpace
 from bkctl.errors import CorruptionError
 from bkctl.scan.index import DirectoryIndex
 from bkctl.scan.index_rows import IndexDamage, LedgerRow
+from bkctl.scan.ledger_places import place_of
 from bkctl.vfs import FileSystem
 
 Column = NDArray[np.int64]
@@ -172,9 +173,9 @@ def wrong_directory(space: IndexSpace, directory: str, ledger: int) -> Finding:
         Kind.WRONG_DIRECTORY,
         directory,
         ledger,
-        f"a bookie looks for it in directory {ledger % space.directories} of {space.directories} (counted "
-        f"from 0), this is directory {space.position}: directories were swapped, reordered, or their number "
-        "was changed",
+        f"a bookie looks for it in directory {place_of(ledger, space.directories)} of {space.directories} "
+        f"(counted from 0), this is directory {space.position}: directories were swapped, reordered, or "
+        "their number was changed",
     )
 
 

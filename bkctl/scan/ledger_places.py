@@ -1,0 +1,45 @@
+"""Which of a bookie's ledger directories a ledger belongs to, and which of them hold another one's ledgers.
+
+DbLedgerStorage with N ledger directories looks for a ledger in the directory at its id modulo N, counted from
+0, and nowhere else. Disks that are mounted in each other's place have cookies that are the same, so that only
+their ledgers show it; a bookie that served them would deny ledgers that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: Of ten ledgers in a directory so many have to be of one position, for its disk to be known by them.
+_OF_TEN = 9
+
+
+def place_of(ledger: int, directories: int) -> int:
+    """Return the position of the ledger directory that a ledger belongs to."""
+    return ledger % directories
+
+
+def exchanged_places(counts: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return the directories that hold another one's ledgers, each with the position whose ledgers they are.
+
+    ``counts`` says of each directory how many of its ledgers belong to which position. A directory counts
+    where nearly all of its ledgers are of one other position, and the directory there has not got them: it is
+    empty, or known as another one's itself. Some ledgers in a wrong place prove nothing: they were left by a
+    bookie that ran while disks were exchanged, or the number of directories was changed.
+    """
+    homes = [_home(count) for count in counts]
+    return {
+        position: home
+        for position, home in enumerate(homes)
+        if home is not None and home != position and _is_elsewhere(home, homes[home], counts[home])
+    }
+
+
+def _home(count: Sequence[int]) -> int | None:
+    """Return the position that nearly all ledgers of a directory belong to; None where there is none."""
+    total, most = sum(count), max(count)
+    return count.index(most) if total and most * 10 >= total * _OF_TEN else None
+
+
+def _is_elsewhere(position: int, home: int | None, count: Sequence[int]) -> bool:
+    """Return whether the directory at a position holds nothing of its own."""
+    return not sum(count) or home not in (None, position)

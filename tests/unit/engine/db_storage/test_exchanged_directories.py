@@ -1,0 +1,90 @@
+"""A start over ledger directories in each other's place, and over what only looks like it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from bkctl.codec.ledger_data import LedgerData, encode_ledger_data, encode_ledger_key
+from bkctl.engine.db_storage.exchanged_directories import refuse_exchanged_directories
+from bkctl.engine.db_storage.ledgers import LedgerIndex
+from bkctl.engine.settings import BookieSettings
+from bkctl.errors import RefusedError
+from bkctl.kvstore.base import Put
+from bkctl.kvstore.memory import MemoryStore
+from bkctl.storage_kinds import DB, IDX, StorageKind
+from tests.support.convertible_bookie import ConvertibleBookie
+
+
+def exchange(bookie: ConvertibleBookie, *order: int) -> None:
+    """Mount at each place the disk that was at the place of ``order``."""
+    for number in range(len(order)):
+        (bookie.root / f"l{number}").rename(bookie.root / f"aside{number}")
+    for number, other in enumerate(order):
+        (bookie.root / f"aside{other}").rename(bookie.root / f"l{number}")
+
+
+@pytest.mark.parametrize("order", [(1, 0), (1, 2, 0)])
+def test_a_start_over_exchanged_directories_is_refused(tmp_path: Path, order: tuple[int, ...]) -> None:
+    bookie = ConvertibleBookie.make(tmp_path / "bookie", DB, len(order))
+    exchange(bookie, *order)
+    with pytest.raises(RefusedError, match="mounted in each other's place") as refused, bookie.started(DB):
+        pass
+    message = str(refused.value)
+    for number, other in enumerate(order):
+        assert f"{bookie.root}/l{number} holds the ledgers of {bookie.root}/l{other} (ledger " in message
+    assert "--accept-loss does not start the bookie either" in message
+    exchange(bookie, *(order.index(number) for number in range(len(order))))
+    bookie.check(DB)
+
+
+def test_index_directories_that_are_exchanged_are_named(tmp_path: Path) -> None:
+    bookie = ConvertibleBookie.make(tmp_path / "bookie", DB, 2, apart=True)
+    (bookie.root / "i0").rename(bookie.root / "aside")
+    (bookie.root / "i1").rename(bookie.root / "i0")
+    (bookie.root / "aside").rename(bookie.root / "i1")
+    named = f"{bookie.root}/i0 \\(the index of {bookie.root}/l0\\) holds the ledgers of {bookie.root}/i1 "
+    with pytest.raises(RefusedError, match=named), bookie.started(DB):
+        pass
+
+
+def test_index_files_may_be_in_any_directory(tmp_path: Path) -> None:
+    bookie = ConvertibleBookie.make(tmp_path / "bookie", IDX, 2)
+    exchange(bookie, 1, 0)
+    bookie.check(IDX)
+
+
+@pytest.mark.parametrize("kind", [DB, IDX])
+def test_a_directory_that_became_two_is_started_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: StorageKind
+) -> None:
+    """Java takes another number of directories, and finds half of the ledgers: no disk is out of place."""
+    one = ConvertibleBookie.make(tmp_path / "bookie", kind, 1)
+    two = ConvertibleBookie(one.root, 2)
+    (two.root / "l1" / "current").mkdir(parents=True)
+    with caplog.at_level(logging.WARNING), two.started(kind) as bookie:
+        assert bookie.reads.read(4, 3) == one.bodies[4, 3]
+    warned = [record.getMessage() for record in caplog.records if "belong to other" in record.getMessage()]
+    assert [f"{two.root}/l0: 3 of 7 ledger rows" in message for message in warned] == [True] * (kind is DB)
+
+
+def index_of(ledgers: Iterable[int]) -> LedgerIndex:
+    store = MemoryStore()
+    row = encode_ledger_data(LedgerData(fenced=False, master_key=b"key"))
+    store.write([Put(encode_ledger_key(ledger), row) for ledger in ledgers], sync=True)
+    return LedgerIndex(store, 2)
+
+
+def test_single_ledgers_out_of_place_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    settings = BookieSettings(journal_directories=("/j",), ledger_directories=("/l0", "/l1"))
+    indexes = [index_of([*range(0, 40, 2), 7, 9]), index_of(range(1, 40, 2))]
+    assert [index.loaded for index in indexes] == [[20, 2], [0, 20]]
+    refuse_exchanged_directories(settings, indexes)
+    (warned,) = [record.getMessage() for record in caplog.records]
+    assert warned.startswith("/l0: 2 of 22 ledger rows")
+    assert "ledger 7 is one" in warned
+    refuse_exchanged_directories(settings, [index_of(range(0, 40, 2)), index_of([])])
+    assert len(caplog.records) == 1
