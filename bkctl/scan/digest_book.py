@@ -232,7 +232,7 @@ class DigestBook:
         if strange:
             doubtful.update(index for index, ledger in enumerate(batch.ledgers) if ledger in strange)
         strangers: dict[int, EntryIds] = {}
-        for index in sorted(doubtful):
+        for index in sorted(doubtful) if siblings else ():
             owner = self._owner(batch.body(index), siblings)
             if owner is not None:
                 strangers[index] = owner
