@@ -171,6 +171,7 @@ def test_what_no_replica_has_any_more_is_listed_and_nothing_else(
         for _ in range(6):
             flip_bits(disks[bookie], chance)
     left = {bookie: entries_in(cluster, disks[bookie], whole[bookie]) for bookie in place}
+    found = {bookie: [path.read_bytes() for path in disks[bookie].logs()] for bookie in place}
     wanted = sorted(
         (ledger, entry)
         for ledger, written in cluster.ledgers.items()
@@ -196,7 +197,7 @@ def test_what_no_replica_has_any_more_is_listed_and_nothing_else(
         for first, last in row["entries"]
         for entry in range(first, last + 1)
     )
-    assert listed == wanted
+    assert listed == wanted, copies_of(set(listed) ^ set(wanted), whole, found)
     lost = set(wanted)
     for ledger, written in cluster.ledgers.items():
         assert cluster.client.metadata(ledger).last_entry == ENTRIES - 1
@@ -208,6 +209,21 @@ def test_what_no_replica_has_any_more_is_listed_and_nothing_else(
     for bookie in place:
         cluster.put_back(bookie)
         cluster.start(bookie)
+
+
+def copies_of(
+    entries: set[tuple[int, int]],
+    whole: dict[str, dict[tuple[int, int], bytes]],
+    logs: dict[str, list[bytes]],
+) -> str:
+    """Say how many whole copies of some entries each log of the damaged bookies had."""
+    lines = [
+        f"{key} on {bookie}: {[log.count(frames[key]) for log in logs[bookie]]} copies in its logs"
+        for key in sorted(entries)
+        for bookie, frames in whole.items()
+        if key in frames
+    ]
+    return "\n".join(["the lists differ:", *lines])
 
 
 def repaired_while_stopped(run_cli: Run, cluster: MixedCluster, bookie: str, folder: Path) -> None:
