@@ -13,8 +13,8 @@ was would be answered with "no such entry". So such a record is held until the e
   limbo: one of them may lack the entry that the record was.
 
 A record of a ledger that the bookie does not know has been that of a deleted ledger, mostly. It is tried in
-the same way when there are few of its ledger; where nothing is proved, it raises a doubt only if all known
-ledgers of the journals have CRCs.
+the same way, until that was in vain for some in a row; where nothing is proved, it raises a doubt only if all
+known ledgers of the journals have CRCs. Records of ledgers without any CRC are tried so, too, and raise none.
 
 A refusal of the start would be the wrong answer: one client that sends wrong digests could keep the bookie
 from starting.
@@ -50,8 +50,11 @@ _CHECKED_BYTES_MIN = 32 + min(digester.size_bytes for digester in KEYLESS_DIGEST
 #: Records held back until the end of their file; beyond this they are judged by what is known so far.
 _HELD_RECORDS_MAX = 1000
 _HELD_BYTES_MAX = 16 << 20
-#: Failing entries of a ledger that is not known to have CRCs, or not known at all, that are held.
-_FEW_ENTRIES = 3
+#: Failing entries in a row of a ledger that is not known to have CRCs, or not known at all, whose ids are
+#: looked for in vain: behind these its entries are replayed as they are, or left out.
+_IN_VAIN_MAX = 3
+#: Beside more failing entries than this for each that checks, checksums may fit by chance: one in 2^31 does.
+_FAILING_MAX = 1 << 20
 #: No ledger has so many entries, and not every kind of index takes such an id.
 _FAR_ENTRY = 1 << 37
 #: Entries of a ledger that are read from the storage to learn its digest, and ledgers that are asked so.
@@ -92,6 +95,7 @@ class DoubtedEntries:
         self._on_doubt = on_doubt
         self._proven: Counter[int] = Counter()
         self._failed: Counter[int] = Counter()
+        self._in_vain: Counter[int] = Counter()
         #: Whether entries in the storage prove that a ledger has CRCs.
         self._stored: dict[int, bool] = {}
         self._held: list[_Held] = []
@@ -104,10 +108,14 @@ class DoubtedEntries:
         Entries of fewer bytes than a digest needs are never doubted.
         """
         failing = _failing(batch)
-        doubted = {index for index in failing if self._is_doubted(batch.ledgers[index], batch.entries[index])}
-        self._proven.update(ledger for index, ledger in enumerate(batch.ledgers) if index not in failing)
-        if not doubted:
+        if not failing:
+            self._proven.update(batch.ledgers)
             return batch
+        failed = Counter(batch.ledgers[index] for index in failing)
+        # All of the batch is counted first: damaged entries may stand in front of whole ones of their ledger.
+        self._failed += failed
+        self._proven += Counter(batch.ledgers) - failed
+        doubted = {index for index in failing if self._is_doubted(batch.ledgers[index], batch.entries[index])}
         for index in sorted(doubted):
             ids = EntryIds(batch.ledgers[index], batch.entries[index])
             self._held.append(_Held(path, batch.offset(index), ids, batch.body(index)))
@@ -125,7 +133,7 @@ class DoubtedEntries:
         held, self._held, self._held_bytes = self._held, [], 0
         strangers: list[_Held] = []
         for each in held:
-            proved = self._proved(each.body)
+            proved = self._proved(each)
             if proved is not None:
                 self._mend(each, proved)
             elif self._is_known(each.ids.ledger):
@@ -138,15 +146,14 @@ class DoubtedEntries:
                 self._doubt(each)
 
     def _is_doubted(self, ledger: int, entry: int) -> bool:
-        self._failed[ledger] += 1
-        return self._failed[ledger] <= _FEW_ENTRIES or entry >= _FAR_ENTRY or self._has_crcs(ledger)
+        """Return whether an entry whose digest fails is held: nothing shows that its ledger has no CRCs."""
+        return self._in_vain[ledger] < _IN_VAIN_MAX or entry >= _FAR_ENTRY or self._has_crcs(ledger)
 
     def _has_crcs(self, ledger: int) -> bool:
         """Return whether entries of a ledger prove that its digests are CRCs."""
         proven = self._proven[ledger]
         if proven:
-            # A checksum that fits by chance does not speak for the many that do not.
-            return proven >= self._failed[ledger] or proven > _FEW_ENTRIES
+            return self._failed[ledger] <= proven * _FAILING_MAX
         if ledger not in self._stored:
             if len(self._stored) >= _READ_LEDGERS_MAX or self._ledgers.row(ledger) is None:
                 return False
@@ -158,13 +165,18 @@ class DoubtedEntries:
         known = [ledger for ledger in self._failed | self._proven if self._ledgers.row(ledger) is not None]
         return bool(known) and all(map(self._has_crcs, known))
 
-    def _proved(self, body: bytes) -> EntryIds | None:
+    def _proved(self, held: _Held) -> EntryIds | None:
+        ledger, body = held.ids.ledger, held.body
+        if self._in_vain[ledger] >= _IN_VAIN_MAX and not self._has_crcs(ledger):
+            return None
         others = list(islice(self._proven, _TRIED_LEDGERS_MAX))
         cost_bytes = trials_max(len(others)) * (_TRIAL_BYTES + len(body))
         if cost_bytes > self._bytes_left:
             return None
         self._bytes_left -= cost_bytes
-        return proved_ids(body, others)
+        proved = proved_ids(body, others)
+        self._in_vain[ledger] = self._in_vain[ledger] + 1 if proved is None else 0
+        return proved
 
     def _mend(self, held: _Held, proved: EntryIds) -> None:
         """Replay an entry under the ids that its digest proves."""
@@ -192,8 +204,8 @@ class DoubtedEntries:
         """Replay an entry whose ids nothing proves; report it where they are doubtful."""
         ledger, entry = held.ids
         storage = self._ledgers.storage_of(ledger)
-        taken = has_another(storage, ledger, entry, held.body)
         if self._has_crcs(ledger):
+            taken = has_another(storage, ledger, entry, held.body)
             neighbours = _is_there(storage, ledger, entry - 1) and _is_there(storage, ledger, entry + 1)
             if taken or not neighbours:
                 self._doubt(held)
@@ -213,14 +225,14 @@ class DoubtedEntries:
         )
 
 
-def _failing(batch: EntryBatch) -> set[int]:
+def _failing(batch: EntryBatch) -> list[int]:
     """Return the indices of the entries that are long enough for a CRC and of which none checks."""
-    failing = set(range(len(batch.ledgers)))
-    for digester in KEYLESS_DIGESTERS:
-        rest = sorted(failing)
-        part = batch.select(rest)
-        failing = {rest[index] for index in digester.failing(part.buffer, part.starts, part.sizes)}
-    return {index for index in failing if batch.sizes[index] >= _CHECKED_BYTES_MIN}
+    first, *others = KEYLESS_DIGESTERS
+    failing = first.failing(batch.buffer, batch.starts, batch.sizes)
+    for digester in others if failing else ():
+        part = batch.select(failing)
+        failing = [failing[index] for index in digester.failing(part.buffer, part.starts, part.sizes)]
+    return [index for index in failing if batch.sizes[index] >= _CHECKED_BYTES_MIN]
 
 
 def has_another(storage: LedgerStorage, ledger: int, entry: int, body: bytes) -> bool:

@@ -159,14 +159,13 @@ class JournalReplay:
         self.ledgers.set_ledger_limbo(ledger)
 
     def doubt(self, what: str) -> None:
-        """Put every ledger of the directory in limbo: one of them may lack an entry."""
+        """Note that a ledger of the directory may lack an entry: at the end all of them are put in limbo."""
         _log.warning(
             "%s; every ledger of this journal is in limbo (a missing entry is answered as unknown) until"
             " 'bkctl ledger repair' or 'bkctl index limbo --clear'",
             what,
         )
         self._doubtful = True
-        self.ledgers.set_limbo(self._number, self._journals)
 
     def damaged(self, damage: Damage) -> None:
         """Note a range of a journal that cannot be read as records."""

@@ -141,6 +141,26 @@ def test_the_last_record_of_all_is_mended_too() -> None:
         assert_all_there(rig)
 
 
+def test_many_damaged_records_in_front_of_the_first_whole_one_are_mended() -> None:
+    changes = {(5, number): says(7, number) for number in range(3)}
+    changes |= {(6, number): says(6, number | 1 << 20) for number in range(4)}
+    with killed(changes) as rig:
+        report = rig.start()
+        assert_all_there(rig)
+        assert (report.mended_records, report.doubted_records, report.limbo_ledgers) == (7, 0, 0)
+
+
+def test_many_records_that_say_a_ledger_with_few_whole_ones_are_doubted() -> None:
+    """Both ids are wrong, so that nothing is proved; one whole entry shows that ledger 5 has CRCs."""
+    changes = {(6, number): says(5, number | 1 << 20) for number in range(5)}
+    changes |= {(5, number): says(7, number) for number in range(4)}
+    with killed(changes) as rig:
+        report = rig.start()
+        assert (report.mended_records, report.doubted_records) == (4, 5)
+        assert {read(rig, 6, number) for number in ENTRIES} == {LedgerLimboError}
+        assert [read(rig, 5, number) for number in ENTRIES] == [crc32c(5, number) for number in ENTRIES]
+
+
 def overwritten(body: bytes) -> bytes:
     return b"\x11" * 16 + body[16:]
 
