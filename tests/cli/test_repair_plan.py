@@ -140,13 +140,19 @@ def test_the_metadata_store_that_the_configuration_names_is_asked_for_what_is_lo
 DEMO = Path(__file__).parents[1] / "data" / "demo"
 
 
-def test_a_damaged_log_is_salvaged_by_its_plan_and_comes_back_by_undo(run_cli: Run, tmp_path: Path) -> None:
-    bookie, plan = tmp_path / "bookie", tmp_path / "plan.json"
+def demo_with_a_damaged_log(folder: Path) -> Path:
+    """A copy of the demo's bookie; the size word of a record in its log is damaged."""
+    bookie = folder / "bookie"
     shutil.copytree(DEMO / "bookie1", bookie)
-    log = bookie / "ledgers" / "current" / "0.log"
-    with log.open("r+b") as stream:
+    with (bookie / "ledgers" / "current" / "0.log").open("r+b") as stream:
         stream.seek(15259)
         stream.write(b"\x7f\xff\xff\xff")
+    return bookie
+
+
+def test_a_damaged_log_is_salvaged_by_its_plan_and_comes_back_by_undo(run_cli: Run, tmp_path: Path) -> None:
+    bookie, plan = demo_with_a_damaged_log(tmp_path), tmp_path / "plan.json"
+    log = bookie / "ledgers" / "current" / "0.log"
     damaged = log.read_bytes()
     words = (bookie, "--metadata", DEMO / "zk.json")
     made = run_cli("repair", "plan", *words, "--deep", "--out", plan)
@@ -163,12 +169,7 @@ def test_a_damaged_log_is_salvaged_by_its_plan_and_comes_back_by_undo(run_cli: R
 
 
 def test_a_plan_that_was_undone_repairs_again(run_cli: Run, tmp_path: Path) -> None:
-    bookie, plan = tmp_path / "bookie", tmp_path / "plan.json"
-    shutil.copytree(DEMO / "bookie1", bookie)
-    log = bookie / "ledgers" / "current" / "0.log"
-    with log.open("r+b") as stream:
-        stream.seek(15259)
-        stream.write(b"\x7f\xff\xff\xff")
+    bookie, plan = demo_with_a_damaged_log(tmp_path), tmp_path / "plan.json"
     words = (bookie, "--metadata", DEMO / "zk.json")
     assert run_cli("repair", "plan", *words, "--deep", "--out", plan).exit_code == 1
 

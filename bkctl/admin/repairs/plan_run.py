@@ -142,20 +142,20 @@ def _no_records() -> frozenset[str]:
     return frozenset()
 
 
-def steps_left(plan: Plan, log: PlanLog, records: Collection[str]) -> list[Step]:
-    """Return the steps that are not done, or were undone; ``records`` are those that there are.
+def still_done(plan: Plan, log: PlanLog, records: Collection[str]) -> dict[int, DoneStep]:
+    """Return the steps that are done and were not undone; ``records`` are the records of repairs there are.
 
     Raises CorruptionError for a log that is not this plan's, StorageError, RefusedError.
     """
-    done, left = log.done(), []
+    ended, done = log.done(), {}
     for step in plan.steps:
-        before = done.get(step.number)
+        before = ended.get(step.number)
         if before is not None and before.command != step.command:
             text = f"step {step.number} is another command: the log is another plan's"
             raise CorruptionError("log of a plan", expected=" ".join(step.command)[:60], found=text)
-        if before is None or not before.repairs <= set(records):
-            left.append(step)
-    return left
+        if before is not None and before.repairs <= set(records):
+            done[step.number] = before
+    return done
 
 
 def run_plan(
@@ -168,13 +168,13 @@ def run_plan(
     """Run what is not done, in its order; the first step that does not come to its end is the last.
 
     ``check`` is called in front of each step, and raises where it must not be run. ``records`` gives the
-    numbers of the records of repairs in the plan's directories. Raises as :func:`steps_left`.
+    numbers of the records of repairs in the plan's directories. Raises as :func:`still_done`.
     """
-    left = steps_left(plan, log, records())
-    done = log.done()
+    done = still_done(plan, log, records())
     for step in plan.steps:
-        if step not in left:
-            yield StepEnd(step, done[step.number].exit_code, was_done=True)
+        before = done.get(step.number)
+        if before is not None:
+            yield StepEnd(step, before.exit_code, was_done=True)
             continue
         check()
         there = records()

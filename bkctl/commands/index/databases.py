@@ -26,16 +26,16 @@ def index_dirs(paths: list[str]) -> list[str]:
     return found
 
 
-def watched_dirs(paths: list[str]) -> list[str]:
-    """Return the directories in which a bookie that starts on an index below the paths leaves a trace.
+def watched_dirs(indexes: list[str], paths: list[str]) -> list[str]:
+    """Return the directories in which a bookie that starts on indexes leaves a trace, the indexes first.
 
-    A start need not touch an ``.idx`` file; it does touch the ledger directories. Raises as
-    :func:`index_dirs`.
+    ``indexes`` are those below the paths. A start need not touch an ``.idx`` file; it does touch the ledger
+    directories. Raises UsageError where two of them claim one place of a bookie, StorageError.
     """
     from bkctl.directories.index_spaces import index_spaces
     from bkctl.scan.files.paths import directories
 
-    filesystem, indexes = PosixFileSystem(), index_dirs(paths)
+    filesystem = PosixFileSystem()
     found = directories(filesystem, paths)
     spaces = [space for space in index_spaces(filesystem, found) if space.kind.has_file_per_ledger]
     places = [path for space in spaces for path in (*space.index_dirs, *space.log_dirs)]

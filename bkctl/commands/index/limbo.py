@@ -67,5 +67,5 @@ def limbo_command(
         if changes:
             ask(f"{'clear' if clear else 'set'} the limbo flag of {changes} ledgers", yes=yes)
             lock.recheck()
-            set_limbo_on_record(filesystem, SystemClock(), watched_dirs(paths), rows, rocks_databases())
+            set_limbo_on_record(filesystem, SystemClock(), watched_dirs(dirs, paths), rows, rocks_databases())
         write_rows(rows, LIMBO_SCHEMA, output)

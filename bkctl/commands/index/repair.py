@@ -84,7 +84,7 @@ def repair_command(
                 if changes:
                     ask(f"change {changes} ledger rows in {_counted(dirs)}", yes=yes)
                     lock.recheck()
-                    watched = watched_dirs(paths)
+                    watched = watched_dirs(dirs, paths)
                     plans = repair_on_record(
                         filesystem, SystemClock(), watched, plans, ledgers, rocks_databases()
                     )

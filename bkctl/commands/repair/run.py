@@ -59,7 +59,7 @@ def run_command(
 
       bkctl repair run plan.json --yes
     """
-    from bkctl.admin.repairs.plan_run import PlanLog, run_plan, steps_left
+    from bkctl.admin.repairs.plan_run import PlanLog, run_plan, still_done
     from bkctl.admin.repairs.repair_plan import plan_in
     from bkctl.clock import SystemClock
     from bkctl.vfs import PosixFileSystem
@@ -68,7 +68,8 @@ def run_command(
     filesystem = PosixFileSystem()
     log = PlanLog(filesystem, f"{plan_file}.log", SystemClock())
     records = partial(_records, filesystem, plan)
-    left = steps_left(plan, log, records())
+    done = still_done(plan, log, records())
+    left = [step for step in plan.steps if step.number not in done]
     check = partial(_check, filesystem, plan, log)
     if left:
         check()

@@ -41,14 +41,14 @@ def refuse_exchanged_directories(settings: BookieSettings, indexes: Sequence[Led
                 settings.indexes[position],
                 strange,
                 sum(count),
-                indexes[position].one_of_place(home, len(indexes)),
+                indexes[position].one_of_place(home),
             )
 
 
 def _refusal(settings: BookieSettings, indexes: Sequence[LedgerIndex], exchanged: dict[int, int]) -> str:
     found = "; ".join(
         f"{_named(settings, position)} holds the ledgers of {_named(settings, home)} (ledger "
-        f"{indexes[position].one_of_place(home, len(indexes))} is one)"
+        f"{indexes[position].one_of_place(home)} is one)"
         for position, home in exchanged.items()
     )
     return (

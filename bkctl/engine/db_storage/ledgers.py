@@ -154,10 +154,10 @@ class LedgerIndex:
         with self._lock:
             return dict.fromkeys(rows)
 
-    def one_of_place(self, place: int, directories: int) -> int:
+    def one_of_place(self, place: int) -> int:
         """Return the first ledger found that belongs to a directory; there is one."""
         every = (ledger for rows in self._rows for ledger in rows)
-        return next(ledger for ledger in every if place_of(ledger, directories) == place)
+        return next(ledger for ledger in every if place_of(ledger, len(self.loaded)) == place)
 
     def __len__(self) -> int:
         return sum(map(len, self._rows))
