@@ -58,6 +58,8 @@ records_but = _twin.records_but if hasattr(_twin, "records_but") else _python.re
 gather_at = _twin.gather_at if hasattr(_twin, "gather_at") else _python.gather_at
 table_block = _twin.table_block if hasattr(_twin, "table_block") else _python.table_block
 table_rows = _twin.table_rows if hasattr(_twin, "table_rows") else _python.table_rows
+run_columns = getattr(_twin, "run_columns", None)
+digest_words = getattr(_twin, "digest_words", None)
 #: Whether tables are read fast: in Python they are not, and RocksDB reads them faster.
 TABLES_COMPILED = IMPL == "native" and hasattr(_twin, "table_rows")
 EntryTable = _twin.EntryTable
@@ -71,6 +73,7 @@ __all__ = [
     "answer_frames",
     "columns_failing_crc32",
     "columns_failing_crc32c",
+    "digest_words",
     "failing_crc32",
     "failing_crc32c",
     "failing_mac",
@@ -81,6 +84,7 @@ __all__ = [
     "read_answers",
     "read_records",
     "records_but",
+    "run_columns",
     "scan_adds",
     "scan_reads",
     "scan_v3_adds",

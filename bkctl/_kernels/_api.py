@@ -84,6 +84,12 @@ GatherEntries = Callable[
 ]
 
 
+#: See :attr:`Kernels.run_columns`.
+RunColumns = Callable[[bytes, bytes, bytes, bytes, bytes, bytes, int], tuple[bytes, ...]]
+#: See :attr:`Kernels.digest_words`.
+DigestWords = Callable[[bytes, bytes, bytes, bytes, bytes, bytes], bytes]
+
+
 class Kernels(Protocol):
     """A module of kernels. ``API`` grows with every change of a signature or a meaning."""
 
@@ -231,6 +237,28 @@ class Kernels(Protocol):
         would have. Returns joined keys, records, a column of their ends and one of their locations.
         ValueError for columns of different lengths, for a record that does not lie in the buffer or is
         shorter than its key, and for a ``first`` that no log has.
+        """
+
+    @property
+    def run_columns(self) -> RunColumns | None:
+        """Return the function of the compiled twin; the pipeline has the other one, over numpy.
+
+        It takes a window's buffer, columns of starts, sizes, ledgers and entries, a byte for each record
+        that is not 0 where its digest fails, and the packed location that the buffer's first byte would
+        have. It joins entries of a ledger that follow each other, and returns nine columns of the runs:
+        ledger, first and last entry, entries, bytes with size words, lowest and highest last add confirmed,
+        failing ones, sum of words (``pipeline.tables.run_lengths``). Where no entry of a run has a last add
+        confirmed, the lowest is the highest number there is, and the other way round. ValueError for columns
+        of different lengths and for a record that does not lie in the buffer.
+        """
+
+    @property
+    def digest_words(self) -> DigestWords | None:
+        """Return the function of the compiled twin; the pipeline has the other one, over numpy.
+
+        It takes a window as :attr:`run_columns` does, with the number of bytes of each record's digest that
+        count: 0, 4 or 8. It returns a column of a word of each entry (``pipeline.sets.blocks``). ValueError
+        as there, for another number, and for a record that is shorter than header and digest.
         """
 
     def table_block(self, buffer: bytes, start: int, size: int) -> bytes | None:

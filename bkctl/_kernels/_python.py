@@ -45,6 +45,9 @@ IMPL = "python"
 EntryTable = None
 SortedEntries = None
 gather_entries = None
+#: The pipeline has these over numpy.
+run_columns = None
+digest_words = None
 
 
 def walk_entries(

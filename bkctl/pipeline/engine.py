@@ -85,6 +85,10 @@ class Engine(Queries, Protocol):
         """How many files are looked at in this process before tasks do it; None for any number."""
 
     @property
+    def tasks_folder(self) -> str | None:
+        """The URL of a folder for its tasks' files; None where tasks reach the directory of the run."""
+
+    @property
     def absolute_dirs(self) -> bool:
         """Whether directories in the tables that it reads are absolute, however their paths were given."""
 

@@ -31,6 +31,7 @@ class LocalEngine:
 
     name = "local"
     files_here_max: int | None = None
+    tasks_folder: str | None = None
     absolute_dirs = False
 
     def __init__(

@@ -208,6 +208,33 @@ def written_file(text: str, content: bytes) -> None:
         stream.write(content)
 
 
+def read_file(text: str) -> bytes:
+    """Return the content of a file by its path or URL. Raises UsageError, NotFoundError, StorageError."""
+    filesystem, path = opened_file(text)
+    with _failures(text), filesystem.open_input_stream(path) as stream:
+        found: bytes = stream.read()
+    return found
+
+
+@contextmanager
+def arrow_file(text: str) -> Iterator[Any]:
+    """Give an Arrow file by its path or URL to be read, one of this machine without reading all of it.
+
+    Raises UsageError, and StorageError for one that cannot be read or is no Arrow file.
+    """
+    import pyarrow as pa
+
+    try:
+        if is_url(text):
+            filesystem, path = opened_file(text)
+            with filesystem.open_input_file(path) as stream:
+                yield pa.ipc.open_file(stream)
+        else:
+            yield pa.ipc.open_file(pa.memory_map(local_path(text)))
+    except (OSError, pa.ArrowException) as error:
+        raise StorageError(f"{text}: {error}", path=text) from error
+
+
 def _is_special(path: str) -> bool:
     """Return whether a local path is something else than a regular file. A link counts as its target."""
     try:

@@ -195,8 +195,10 @@ class _Run:
     def read_inputs(self) -> None:
         """Read metadata first, then files, then metadata again; what waits for a query is read later."""
         if self._surveyed.by_tasks:
-            notes = os.path.join(self._work_dir, ".notes")
-            os.makedirs(notes)
+            notes = self._engine.tasks_folder
+            if notes is None:
+                notes = os.path.join(self._work_dir, ".notes")
+                os.makedirs(notes)
             self._log_notes = notes_of_logs(self._surveyed, self._engine.each, notes)
         wanted = [
             item

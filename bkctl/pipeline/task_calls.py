@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, as_storage_errors
+from bkctl.pipeline.locations import is_url, located, read_file, written_file
 from bkctl.pipeline.tables.ledger_source import read_digests
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import CookieFacts, cookie_facts
@@ -61,23 +62,32 @@ def index_trouble(filesystem: FileSystem, path: str) -> str | None:
 
 
 def note_logs(task: tuple[str, str], _: Advance) -> str:
-    """Write the ids of a directory's logs into a new file of a folder; return its name.
+    """Write the ids of a directory's logs into a new file of a folder, which may be a URL; return its name.
 
     Raises StorageError.
     """
     directory, folder = task
     ids = array("q", _log_ids(PosixFileSystem(), directory))
-    path = os.path.join(folder, secrets.token_hex(8))
-    with as_storage_errors(path), open(path, "xb") as stream:
-        stream.write(len(os.fsencode(directory)).to_bytes(4, "big") + os.fsencode(directory))
-        stream.write(ids.tobytes())
+    name = os.fsencode(directory)
+    path = _new_name(folder, "logs")
+    written_file(path, len(name).to_bytes(4, "big") + name + ids.tobytes())
     return path
+
+
+def _new_name(folder: str, ending: str) -> str:
+    """Return a name that nobody has used of a file in a folder, which is made, or is a URL.
+
+    Raises StorageError.
+    """
+    if not is_url(folder):
+        with as_storage_errors(folder):
+            os.makedirs(folder, exist_ok=True)
+    return located(folder).text_of(f"{secrets.token_hex(8)}.{ending}")
 
 
 def count_gone(note: str, _: Advance) -> int:
     """Return how many logs of a note are not in their directory any more. Raises StorageError."""
-    with as_storage_errors(note), open(note, "rb") as stream:
-        data = stream.read()
+    data = read_file(note)
     length = int.from_bytes(data[:4], "big")
     ids = array("q", data[4 + length :])
     return len(set(ids).difference(_log_ids(PosixFileSystem(), os.fsdecode(data[4 : 4 + length]))))
@@ -90,19 +100,21 @@ def _log_ids(filesystem: FileSystem, directory: str) -> Sequence[int]:
 
 
 def plan_table(task: tuple[str, tuple[str, ...], TableOptions, str], _: Advance) -> tuple[str, int, int]:
-    """Plan the reading of a table over paths into a new file of a folder; its name, how many splits, and how
-    much there is to read. Raises what planning raises."""
+    """Plan the reading of a table over paths into a new file of a folder, which may be a URL; its name, how
+    many splits, and how much there is to read. Raises what planning raises."""
     table, paths, options, folder = task
-    path = os.path.join(folder, f"{secrets.token_hex(8)}.splits")
+    path = _new_name(folder, "splits")
     return path, *write_splits(path, table_named(table).plan(paths, options))
 
 
 def put_digests_aside(task: tuple[TableOptions, str], _: Advance) -> str:
     """Write the digests of the metadata that options name into a new file of a folder; return its name.
 
-    Raises as reading metadata does.
+    The folder may be a URL; then keys are sealed with the options' ``digest_secret``. Raises as reading
+    metadata does.
     """
     options, folder = task
-    path = os.path.join(folder, f"{secrets.token_hex(8)}.digests")
-    store_digests(read_digests(PosixFileSystem(), replace(options, ledgers=())), path)
+    path = _new_name(folder, "digests")
+    known = read_digests(PosixFileSystem(), replace(options, ledgers=()))
+    store_digests(known, path, options.digest_secret)
     return path

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.task_calls import plan_table, put_digests_aside
 from bkctl.pipeline.uploaded_run import WORK_NAME
-from bkctl.reporting import Advance
+from bkctl.reporting import Advance, nobody
 from bkctl.spark.exchange import Exchange
 from bkctl.spark.index_rebuild import SparkWorkers, cores_of
 from bkctl.spark.queries import SparkQueries, write_table
@@ -43,6 +44,9 @@ _HERE_MEMORY_SHARE = 4
 FILES_HERE_MAX = 256
 DUMP_BYTES_HERE_MAX = 16 << 20
 
+#: Length of what keys of MAC ledgers are sealed with.
+_SECRET_BYTES = 32
+
 _STEPS = ".steps"
 _PLANS = "plans"
 
@@ -55,9 +59,9 @@ class SparkEngine:
     as well, steps are computed once more there, and all further queries are Spark's.
 
     ``work_dir`` is where Spark's steps are kept until the end. With an ``exchange`` executors neither read
-    nor write files of the driver's machine, and dumps of metadata are read here, as the one task that they
-    are. A quarter of ``memory_bytes`` bounds DuckDB, which spills to the directory for temporary files; what
-    Spark takes is the session's.
+    nor write files of the driver's machine but the bookies' own: plans and digests go through the exchange,
+    and dumps of metadata are read here. A quarter of ``memory_bytes`` bounds DuckDB, which spills to the
+    directory for temporary files; what Spark takes is the session's.
     """
 
     name = "spark"
@@ -75,8 +79,10 @@ class SparkEngine:
     ) -> None:
         self._spark = spark
         self._exchange = exchange
-        # With an exchange no directory of this machine is the executors' as well: plans have no place to be.
-        self._files_here_max = files_here_max if exchange is None else None
+        self._files_here_max = files_here_max
+        # With an exchange no directory of this machine is the executors' as well.
+        self._tasks_folder = None if exchange is None else exchange.fresh().text
+        self._digest_secret = None if exchange is None else secrets.token_bytes(_SECRET_BYTES)
         self._digest_files: dict[tuple[str | None, bytes | None], str] = {}
         self._steps_dir = os.path.join(work_dir, _STEPS)
         self._here_rows_max = here_rows_max
@@ -94,6 +100,11 @@ class SparkEngine:
     def files_here_max(self) -> int | None:
         """How many files are looked at in this process before tasks do it."""
         return self._files_here_max
+
+    @property
+    def tasks_folder(self) -> str | None:
+        """The URL of a folder for its tasks' files; None where tasks see this machine's directories."""
+        return self._tasks_folder
 
     def each(self, call: Callable[..., Any], tasks: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of a call for each task, made in tasks of Spark."""
@@ -132,10 +143,13 @@ class SparkEngine:
         return reader.schema(from_arrow_schema(work.source_schema)).load()
 
     def _is_large(self, metadata: str | None) -> bool:
-        """Return whether metadata is too large for this process. A store may hold any number of ledgers."""
-        if metadata is None or self._exchange is not None:
+        """Return whether tasks read metadata. A store may hold any number of ledgers; a dump is on a disk of
+        this machine."""
+        if metadata is None:
             return False
-        return is_uri(metadata) or os.path.getsize(metadata) > DUMP_BYTES_HERE_MAX
+        if is_uri(metadata):
+            return True
+        return self._exchange is None and os.path.getsize(metadata) > DUMP_BYTES_HERE_MAX
 
     def _plans(self, work: Extraction, options: TableOptions) -> list[str]:
         """Have tasks plan the reading of a table; the files with the plans."""
@@ -152,12 +166,19 @@ class SparkEngine:
         if not work.paths or options.metadata is None:
             return options
         key = options.metadata, options.password
+        sealed = replace(options, digest_secret=self._digest_secret)
         if key not in self._digest_files:
-            (path,) = self.each(put_digests_aside, [(_with_absolute_paths(options), self._plans_dir())])
+            task = _with_absolute_paths(sealed), self._plans_dir()
+            if self._exchange is None or is_uri(options.metadata):
+                (path,) = self.each(put_digests_aside, [task])
+            else:
+                path = put_digests_aside(task, nobody)  # a dump that only this machine has
             self._digest_files[key] = path
-        return replace(options, metadata=None, stored_digests=self._digest_files[key])
+        return replace(sealed, metadata=None, stored_digests=self._digest_files[key])
 
     def _plans_dir(self) -> str:
+        if self._tasks_folder is not None:
+            return self._tasks_folder
         path = os.path.abspath(os.path.join(self._steps_dir, _PLANS))
         os.makedirs(path, exist_ok=True)
         return path
@@ -233,6 +254,8 @@ def option_texts(options: TableOptions) -> dict[str, str]:
         texts["without_indexes"] = json.dumps(sorted(map(os.path.abspath, options.without_indexes)))
     if options.password is not None:
         texts["password"] = _as_text(options.password)
+    if options.digest_secret is not None:
+        texts["digest_secret"] = options.digest_secret.hex()
     for name in ("digest", "metadata", "bookie", "damage", "stored_digests"):
         value = getattr(options, name)
         if value != getattr(standard, name):

@@ -70,7 +70,7 @@ class TableReader(DataSourceReader):
         if self.options is None:
             return
         if isinstance(partition, PlannedPartition):
-            split = planned_split(partition.plan, partition.number)
+            split = planned_split(partition.plan, partition.number, self.options.digest_secret)
         elif isinstance(partition, SplitPartition):
             split = partition.split
         else:

@@ -11,6 +11,7 @@ from bkctl._kernels import _python
 from bkctl.protocol.messages import AddRequest
 from bkctl.protocol.v3 import encode_request
 from tests.fuzz.target import Target, one_of, seeds_of
+from tests.support import window_sums
 from tests.support.kernel_twins import COMPILED_TWINS, twin
 from tests.support.log_builder import CRC32, entry_body, simple_log
 from tests.support.table_blocks import LZ4, TRAILER_BYTES, block, packed
@@ -42,6 +43,7 @@ def _walks(data: bytes) -> None:
                 if isinstance(walked, tuple) and isinstance(columns, tuple):
                     _digests(native, buffer, walked[0], walked[1])
                     _live(native, buffer, columns[:4], start, data)
+                    _summed(native, buffer, [array("q", column).tolist() for column in columns[:4]], data)
                 assert _answer(native.walk_columns, buffer, 0, outside[1], 16, size_max) is ValueError
                 if outside[0] < 0:
                     assert _answer(native.walk_entries, buffer, outside[0], 0, 16, size_max) is ValueError
@@ -55,6 +57,21 @@ def _digests(native: Any, buffer: bytes, starts: list[int], sizes: list[int]) ->
         failing = _answer(getattr(_python, name), buffer, starts, sizes)
         assert _answer(getattr(native, name), buffer, starts, sizes) == failing
         assert _answer(getattr(native, f"columns_{name}"), buffer, *columns) == failing
+
+
+def _summed(native: Any, buffer: bytes, columns: list[list[int]], data: bytes) -> None:
+    """Runs and words of a window's entries, of which some may lie outside, beside a plain reference."""
+    count, odd = len(columns[0]), data or b"\0"
+    marks = bytes(odd[number % len(odd)] % 3 for number in range(count))
+    used = bytes((0, 4, 8, 4, 8, 4, 8, 5)[odd[number % len(odd)] % 8] for number in range(count))
+    raw = [array("q", column).tobytes() for column in columns]
+    first = int.from_bytes(odd[:7], "big")
+    answer = _answer(window_sums.run_columns, buffer, *columns, marks, first)
+    assert _answer(native.run_columns, buffer, *raw, marks, first) == answer
+    answer = _answer(window_sums.digest_words, buffer, *columns, used)
+    assert _answer(native.digest_words, buffer, *raw, used) == answer
+    assert _answer(native.run_columns, buffer, *raw, marks + b"\0", first) is ValueError
+    assert _answer(native.digest_words, buffer, raw[0][8:] + b"\0", *raw[1:], used) is ValueError
 
 
 def _live(native: Any, buffer: bytes, columns: Any, first: int, data: bytes) -> None:
@@ -102,6 +119,8 @@ def _places(data: bytes) -> None:
             _digests(native, buffer, starts, sizes)
             for places, lengths in ((starts, sizes), (outside, numbers[1::2])):
                 raw = array("q", places).tobytes(), array("q", lengths).tobytes()
+                ids = [[number % 7 for number in places], [number % 11 for number in lengths]]
+                _summed(native, buffer, [list(places), list(lengths), *ids], data)
                 _gathered(native, buffer, *raw, len(data), data)
             _gathered(native, buffer, data, data, 0, data)
             for checksum in ("failing_crc32c", "failing_crc32"):

@@ -51,6 +51,22 @@ queries.spark_path = shared_path
 from bkctl.commands.frame.root import run
 sys.exit(run(sys.argv[1:]))
 """
+#: The same for a fleet whose files the driver does not look at; it fails where no task has planned.
+PLANNED_BY_TASKS = """
+import sys
+from bkctl.spark import engine
+engine.FILES_HERE_MAX = engine.SparkEngine.__init__.__kwdefaults__["files_here_max"] = 0
+plain, found = engine.SparkEngine._plans, []
+def plans(self, work, options):
+    found.extend(plain(self, work, options))
+    assert options.metadata is None and options.stored_digests.startswith("hdfs:"), options
+    return found
+engine.SparkEngine._plans = plans
+from bkctl.commands.frame.root import run
+code = run(sys.argv[1:])
+assert found and all(plan.startswith("hdfs:") for plan in found), found
+sys.exit(code)
+"""
 #: Of a small application that starts soon.
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
@@ -208,6 +224,20 @@ def test_a_job_on_yarn_writes_the_rows_that_it_writes_here(
     command = on_yarn("garbage", sets[0], root, None, installed)
     command[command.index("pipeline") - 1] = str(program)
     same_as_here("garbage", submitted(command, hadoop), sets[1], tmp_path)
+    assert ".work" not in root.child("out").names()
+
+
+@pytest.mark.timeout(2 * RUN_S_MAX)
+def test_tasks_on_yarn_list_and_plan_what_the_driver_does_not_look_at(
+    hadoop: HadoopCluster, root: Location, tmp_path: Path
+) -> None:
+    """Plans, digests and notes of logs go through HDFS, as executors have no directory of the driver's."""
+    program = tmp_path / "planned_by_tasks.py"
+    program.write_text(PLANNED_BY_TASKS)
+    installed = {"spark.pyspark.python": sys.executable, "spark.executorEnv.PYTHONPATH": str(REPOSITORY)}
+    command = on_yarn("verify", str(DEMO), root, None, installed)
+    command[command.index("pipeline") - 1] = str(program)
+    same_as_here("verify", submitted(command, hadoop), DEMO, tmp_path)
     assert ".work" not in root.child("out").names()
 
 

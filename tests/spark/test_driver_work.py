@@ -15,6 +15,7 @@ import pytest
 from bkctl.errors import UsageError
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
+from bkctl.pipeline.locations import located
 from bkctl.pipeline.results import Outcome
 from bkctl.pipeline.run import Request, run_job
 from bkctl.vfs import PosixFileSystem
@@ -58,27 +59,34 @@ def _counted(method: Any, name: str, folder: Path, asked: Counter[str]) -> Any:
     return counted
 
 
-def ran(spark: SparkSession | None, job: str, paths: list[Path], out: Path) -> Outcome:
+def ran(
+    spark: SparkSession | None, job: str, paths: list[Path], out: Path, exchange: Path | None = None
+) -> Outcome:
     from bkctl.spark.engine import SparkEngine
+    from bkctl.spark.exchange import Exchange
 
     metadata = str(DEMO / "zk.json")
     request = Request(JOBS[job], tuple(map(str, paths)), str(out), metadata)
     if spark is None:
         with LocalEngine(jobs=1) as local:
             return run_job(PosixFileSystem(), local, request)
-    with SparkEngine(spark, str(out / ".work"), files_here_max=4) as engine:
+    between = None if exchange is None else Exchange(located(str(exchange)))
+    with SparkEngine(spark, str(out / ".work"), files_here_max=4, exchange=between) as engine:
         return run_job(PosixFileSystem(), engine, request)
 
 
+@pytest.mark.parametrize("exchange", [False, True])
 def test_what_the_driver_opens_does_not_grow(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:
+    """With an exchange, too, where executors see the bookies' files and no other directory of the driver."""
     monkeypatch.setattr("bkctl.spark.engine.DUMP_BYTES_HERE_MAX", 0)
     counts = []
     for more in (2, 40):
         folder = fleet(tmp_path / f"with-{more}", more)
         with looks(folder) as asked:
-            told = ran(spark, "stats", [folder], tmp_path / f"out-{more}")
+            between = tmp_path / "exchange" if exchange else None
+            told = ran(spark, "stats", [folder], tmp_path / f"out-{more}", between)
         counts.append(asked)
         here = ran(None, "stats", [folder], tmp_path / f"here-{more}")
         assert (told.verdict, told.counts, told.found) == (here.verdict, here.counts, here.found)
@@ -88,8 +96,9 @@ def test_what_the_driver_opens_does_not_grow(
     assert not list(tmp_path.rglob("*.splits"))
 
 
+@pytest.mark.parametrize("exchange", [False, True])
 def test_tasks_that_look_find_what_one_process_does(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:
     """Damage, digests that metadata alone tells, and an index that cannot be opened."""
     monkeypatch.setattr("bkctl.spark.engine.DUMP_BYTES_HERE_MAX", 0)
@@ -102,7 +111,8 @@ def test_tasks_that_look_find_what_one_process_does(
     (folder / "bookie2" / "ledgers" / "current" / "locations" / "CURRENT").write_text("MANIFEST-x\n")
     paths = [folder / "bookie1", folder / "bookie2" / "ledgers", folder / "bookie2" / "journal"]
     for job in ("verify", "orphans"):
-        told = ran(spark, job, paths, tmp_path / f"spark-{job}")
+        between = tmp_path / "exchange" if exchange else None
+        told = ran(spark, job, paths, tmp_path / f"spark-{job}", between)
         here = ran(None, job, paths, tmp_path / f"here-{job}")
         assert (told.verdict, told.counts, told.found) == (here.verdict, here.counts, here.found)
         if job == "verify":

@@ -15,7 +15,7 @@ from typing import TypeVar
 from bkctl.client.distribution import Distribution
 from bkctl.client.machine import Answered, Machine, Send, SetTimer, Silence, TimerFired, Unanswered
 from bkctl.client.ops.metadata_update import closed
-from bkctl.client.ops.recovery import RecoveryMachine
+from bkctl.client.ops.recovery import RecoveryMachine, RecoveryResult
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import RefusedError
 from bkctl.metadata.api import RegisteredBookies, StoredLedger
@@ -82,6 +82,8 @@ class ReplicaWorld:
 
     metadata: LedgerMetadata
     kill_after: int | None = None
+    #: The last entry that a recovery takes for confirmed, and does not write again.
+    lac_found: int = 9
     bookies: dict[str, ModelReplicas] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
     asked: Counter[str] = field(default_factory=Counter)
@@ -119,7 +121,15 @@ class ReplicaWorld:
     async def run(self, machine: Machine) -> object:
         if isinstance(machine, RecoveryMachine):
             self.metadata = closed(self.metadata, 9, 99)
-            return None
+            return RecoveryResult(
+                self.metadata,
+                1,
+                False,
+                9,
+                99,
+                lac_found=self.lac_found,
+                entries_rewritten=9 - self.lac_found,
+            )
         rig = Rig(machine).start()
         while rig.end is None:
             for one in list(rig.open):

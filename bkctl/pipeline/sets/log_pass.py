@@ -25,7 +25,7 @@ from bkctl.pipeline.tables.log_reader import LogReader
 from bkctl.pipeline.tables.log_rows import LogRows, wanted_rows
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.run_lengths import RunJoiner, Runs
-from bkctl.pipeline.tables.runs import single_runs
+from bkctl.pipeline.tables.runs import window_runs
 from bkctl.pipeline.tables.schemas import LOG_LEDGERS, LOGS, VERIFICATION
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.stored_digests import StoredDigests
@@ -35,6 +35,8 @@ from bkctl.vfs import FileSystem, PosixFileSystem
 Keep = Callable[[str, Iterator[pa.RecordBatch]], None]
 
 _END_BYTES = 4096
+#: Runs that are held before they are joined: their columns stay in a processor's cache.
+_RUNS_HELD = 1 << 14
 #: Stripes of a log that are held until its end, to be joined once more.
 _STRIPES_MAX = 1 << 20
 
@@ -94,7 +96,7 @@ class LogPass:
     def _tables(self, file: SplitFile, reader: LogReader, looked_at: SetFile) -> bool:
         """Write the rows of all tables; return whether the log is clean."""
         judge = LogJudge()
-        seen = _Seen(file.id, self._options.batch_rows)
+        seen = _Seen(file.id)
         windows = (wanted_rows(seen.add(rows), self._options) for rows in self._paced(judge.windows(reader)))
         checks = map(check_row, check_rows(file, windows, self._options))
         self._keep("verification", rows_batches(VERIFICATION, checks, self._options.batch_rows))
@@ -106,7 +108,7 @@ class LogPass:
         if blocks is not None:
             self._keep("blocks", iter([_block_batch(file, blocks)]))
         mapped = reader.head.ledgers_map
-        totals, source = (judge.totals, "walk") if mapped is None else (mapped, "map")
+        totals, source = (judge.totals(), "walk") if mapped is None else (mapped, "map")
         ledgers = (
             (file.bookie, file.dir, file.id, ledger, size, source) for ledger, size in sorted(totals.items())
         )
@@ -138,9 +140,9 @@ class LogPass:
 class _Seen:
     """Runs, blocks and stripes of one log, window by window; ``well`` until an entry's digest fails."""
 
-    def __init__(self, log_id: int, rows_max: int) -> None:
+    def __init__(self, log_id: int) -> None:
         self._log_id = log_id
-        self._joiner = RunJoiner(rows_max)
+        self._joiner = RunJoiner(_RUNS_HELD)
         self._stripes: list[Stripes] = []
         self._rows = 0
         self._blocks = BlockSums()
@@ -150,7 +152,7 @@ class _Seen:
         """Take a window, and give it back."""
         if len(rows):
             self.well = self.well and not bool((rows.results == 0).any())
-            self._take(self._joiner.add(single_runs(self._log_id, rows)))
+            self._take(self._joiner.add(window_runs(self._log_id, rows)))
             self._blocks.add(rows)
         return rows
 

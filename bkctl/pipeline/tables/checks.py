@@ -20,12 +20,10 @@ from bkctl.pipeline.tables.log_splits import plan_logs
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.schemas import CHECKS
 from bkctl.pipeline.tables.split import Split, SplitFile
+from bkctl.pipeline.tables.stretch_sums import StretchSums, stretches
 from bkctl.pipeline.tables.table import known_columns
 
 _Row = tuple[object, ...]
-
-#: Entries and bytes by ledger, code of the digest type, and result.
-_Sums = dict[tuple[int, int, int], list[int]]
 
 
 class ChecksTable:
@@ -48,7 +46,7 @@ class ChecksTable:
 
 def check_rows(file: SplitFile, read: Iterable[LogRows], options: TableOptions) -> Iterator[_Row]:
     """Yield the rows of one log, or of a piece of one, whose windows are ``read``."""
-    sums: _Sums = {}
+    sums = StretchSums(keys=3)
     for rows in read:
         bad = rows.results == 0
         if bad.any():
@@ -56,7 +54,7 @@ def check_rows(file: SplitFile, read: Iterable[LogRows], options: TableOptions) 
         if not options.only_bad:
             _add(sums, rows.select(~bad) if bad.any() else rows)
     place = (file.bookie, file.dir, file.id)
-    for (ledger, kind, result), (entries, size) in sums.items():
+    for ledger, kind, result, entries, size in sums.rows():
         yield *place, ledger, _type_name(kind), result == 1 or None, None, None, entries, size
 
 
@@ -72,20 +70,9 @@ def _type_name(kind: int) -> str | None:
     return None if kind < 0 else KINDS[kind].value
 
 
-def _add(sums: _Sums, rows: LogRows) -> None:
-    """Add a window's entries: mostly stretches of one ledger, so stretches are what is counted."""
-    if not len(rows):
-        return
-    changes = (
-        (rows.ledgers[1:] != rows.ledgers[:-1])
-        | (rows.kinds[1:] != rows.kinds[:-1])
-        | (rows.results[1:] != rows.results[:-1])
-    )
-    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
-    counts = np.diff(np.concatenate((starts, [len(rows)])))
-    sizes = np.add.reduceat(rows.sizes.astype(np.int64), starts)
-    keys = zip(*(column[starts].tolist() for column in (rows.ledgers, rows.kinds, rows.results)), strict=True)
-    for key, count, size in zip(keys, counts.tolist(), sizes.tolist(), strict=True):
-        found = sums.setdefault(key, [0, 0])
-        found[0] += count
-        found[1] += size
+def _add(sums: StretchSums, rows: LogRows) -> None:
+    """Add a window's entries: by ledger, code of the digest type, and result their number and bytes."""
+    if len(rows):
+        keys = (rows.ledgers, rows.kinds, rows.results)
+        starts, counts = stretches(*keys)
+        sums.add(*(key[starts] for key in keys), counts, np.add.reduceat(rows.sizes, starts))

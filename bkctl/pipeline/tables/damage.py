@@ -20,11 +20,11 @@ from bkctl.pipeline.tables.ledger_source import known_digests
 from bkctl.pipeline.tables.log_reader import LogReader, book_of
 from bkctl.pipeline.tables.log_rows import LogRows
 from bkctl.pipeline.tables.log_splits import plan_logs
-from bkctl.pipeline.tables.logs import walked_bytes
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import index_directories, journal_files, log_files
 from bkctl.pipeline.tables.schemas import DAMAGE
 from bkctl.pipeline.tables.split import Split, SplitFile, packed
+from bkctl.pipeline.tables.stretch_sums import LedgerBytes
 from bkctl.pipeline.tables.table import known_columns
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import JournalFile, LogFile
@@ -173,14 +173,11 @@ def everything_of(options: TableOptions) -> TableOptions:
 
 
 class LogJudge:
-    """Finds, while somebody reads a whole log, whether anything is wrong with its structure.
-
-    ``totals`` are the bytes of its records by ledger, size words included.
-    """
+    """Finds, while somebody reads a whole log, whether anything is wrong with its structure."""
 
     def __init__(self) -> None:
         self.clean = True
-        self.totals: dict[int, int] = {}
+        self._bytes = LedgerBytes()
 
     def windows(self, reader: LogReader) -> Iterator[LogRows]:
         """Yield the reader's windows; ``clean`` is False from the first damage on."""
@@ -188,15 +185,18 @@ class LogJudge:
             if isinstance(item, Damage):
                 self.clean = False
                 continue
-            for ledger, size in walked_bytes(item):
-                self.totals[ledger] = self.totals.get(ledger, 0) + size
+            self._bytes.add(item.ledgers, item.sizes)
             yield item
+
+    def totals(self) -> dict[int, int]:
+        """Return the bytes of the records so far by ledger, size words included."""
+        return self._bytes.totals()
 
     def is_clean(self, reader: LogReader) -> bool:
         """Return at the end whether there is no damage and the ledgers map agrees with what is there."""
         rolled = reader.head.ledgers_map
         torn = reader.tail is not None and reader.tail.kind == "torn"
-        return self.clean and (rolled is None or (rolled == self.totals and not torn))
+        return self.clean and (rolled is None or (rolled == self.totals() and not torn))
 
 
 def _of_journal(

@@ -100,7 +100,7 @@ def known_digests(filesystem: FileSystem, options: TableOptions) -> KnownDigests
     """Return the digest type and password of each ledger in the metadata that the options name, or where they
     are looked up one by one."""
     if options.stored_digests is not None:
-        return StoredDigests(options.stored_digests)
+        return StoredDigests(options.stored_digests, options.digest_secret)
     return read_digests(filesystem, options)
 
 

@@ -9,13 +9,13 @@ it), so that they are the same however logs are shared out among tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
+from bkctl.pipeline.tables.stretch_sums import stretches
 from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns
 from bkctl.scan.digest_book import DigestBook
 from bkctl.types import DigestType
@@ -28,40 +28,6 @@ UNKNOWN = -1
 _TRIED_ENTRIES_MAX = 16
 
 Codes = NDArray[np.int8]
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerParts:
-    """The entries of a window by ledger: ``which`` of ``ledgers`` an entry belongs to, None when all are of
-    one."""
-
-    ledgers: list[int]
-    which: NDArray[np.intp] | None
-
-    @classmethod
-    def of(cls, ids: NDArray[np.int64]) -> LedgerParts:
-        """Sort the entries of a window by ledger, given the ledger of each.
-
-        Entries mostly stand in runs of one ledger, so the runs are what is sorted.
-        """
-        firsts = np.concatenate(([0], np.flatnonzero(ids[1:] != ids[:-1]) + 1))
-        if len(firsts) == 1:
-            return cls([int(ids[0])], None)
-        present, which_run = np.unique(ids[firsts], return_inverse=True)
-        lengths = np.diff(np.concatenate((firsts, [len(ids)])))
-        return cls(present.tolist(), np.repeat(which_run, lengths))
-
-    def spread(self, values: Codes, count: int) -> Codes:
-        """Return one value for each ledger as one for each of ``count`` entries."""
-        return np.full(count, values[0], np.int8) if self.which is None else values[self.which]
-
-    def indices(self, numbers: list[int]) -> NDArray[np.intp] | None:
-        """Return the entries of the ledgers at ``numbers``, None when that is all of them."""
-        if self.which is None or len(numbers) == len(self.ledgers):
-            return None
-        wanted = np.zeros(len(self.ledgers), np.bool_)
-        wanted[numbers] = True
-        return np.flatnonzero(wanted[self.which])
 
 
 class LogDigests:
@@ -77,8 +43,11 @@ class LogDigests:
         self.book = book
         self._ahead = ahead
         self._survey = survey
-        self._digesters: dict[int, Digester | None] = {}
-        self._same: dict[Digester, Digester] = {}
+        # Ledgers have numbers of digesters, equal ones the same; number 0 is a digester that is not known.
+        self._numbers: dict[int, int] = {}
+        self._digesters: list[Digester | None] = [None]
+        self._kinds = np.array([UNKNOWN], np.int8)
+        self._same: dict[Digester, int] = {}
         self._complete = not book.needs_survey
 
     def judge(self, columns: RecordColumns) -> tuple[Codes, Codes]:
@@ -86,24 +55,21 @@ class LogDigests:
 
         Raises NotCleanError when an entry's digest does not check.
         """
-        parts = LedgerParts.of(columns.ledgers)
-        strange = [ledger for ledger in parts.ledgers if ledger not in self._digesters]
+        starts, lengths = stretches(columns.ledgers)
+        ledgers = columns.ledgers[starts].tolist()
+        strange = sorted({ledger for ledger in ledgers if ledger not in self._numbers})
         if strange:
             self._learn(columns, strange)
-        digesters = [self._digesters[ledger] for ledger in parts.ledgers]
-        kinds = np.array([UNKNOWN if d is None else KINDS.index(d.type) for d in digesters], np.int8)
-        results = np.full(len(digesters), UNKNOWN, np.int8)
-        if self.book.enabled:
-            groups: dict[int, list[int]] = {}
-            for number, digester in enumerate(digesters):
-                if digester is not None and (digester.type is not DigestType.MAC or digester.key):
-                    groups.setdefault(id(digester), []).append(number)
-            for numbers in groups.values():
-                results[numbers] = 1
-                of_all = digesters[numbers[0]]
-                assert of_all is not None
-                self._check(columns, of_all, parts.indices(numbers))
-        return parts.spread(kinds, len(columns)), parts.spread(results, len(columns))
+        numbers = np.fromiter(map(self._numbers.__getitem__, ledgers), np.intp, len(ledgers))
+        results = np.full(len(self._digesters), UNKNOWN, np.int8)
+        present = set(numbers.tolist()) if self.book.enabled else ()
+        for number in present:
+            digester = self._digesters[number]
+            if digester is not None and (digester.type is not DigestType.MAC or digester.key):
+                results[number] = 1
+                chosen = None if len(present) == 1 else np.flatnonzero(np.repeat(numbers == number, lengths))
+                self._check(columns, digester, chosen)
+        return np.repeat(self._kinds[numbers], lengths), np.repeat(results[numbers], lengths)
 
     @staticmethod
     def _check(columns: RecordColumns, digester: Digester, chosen: NDArray[np.intp] | None) -> None:
@@ -122,9 +88,16 @@ class LogDigests:
         if book.needs_survey and any(map(self._is_suspect, strange)):
             raise NotCleanError
         for ledger in strange:
-            found = book.digester(ledger)
-            # Equal ones are one object, so that a window's ledgers are grouped without comparing them.
-            self._digesters[ledger] = None if found is None else self._same.setdefault(found, found)
+            self._numbers[ledger] = self._number_of(book.digester(ledger))
+
+    def _number_of(self, digester: Digester | None) -> int:
+        if digester is None:
+            return 0
+        number = self._same.setdefault(digester, len(self._digesters))
+        if number == len(self._digesters):
+            self._digesters.append(digester)
+            self._kinds = np.append(self._kinds, np.int8(KINDS.index(digester.type)))
+        return number
 
     def _is_suspect(self, ledger: int) -> bool:
         """Return whether an entry's ledger id may be damaged; the reader that knows damage finds out."""
@@ -136,7 +109,7 @@ class LogDigests:
             for window in self._ahead(columns.base):
                 if window.base == columns.base:
                     continue
-                self._try(window, LedgerParts.of(window.ledgers).ledgers)
+                self._try(window, np.unique(window.ledgers).tolist())
                 if all(self.book.digester(ledger) is not None for ledger in strange):
                     return
         except NotCleanError:

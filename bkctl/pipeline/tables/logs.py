@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
 from bkctl.errors import NotFoundError
 from bkctl.pipeline.tables.arrow_columns import rows_batches
 from bkctl.pipeline.tables.known_digests import KnownDigests
-from bkctl.pipeline.tables.log_digests import LedgerParts
 from bkctl.pipeline.tables.log_reader import LogReader, corruption
 from bkctl.pipeline.tables.log_rows import LogRows
 from bkctl.pipeline.tables.log_splits import plan_logs
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.schemas import LOG_LEDGERS, LOGS
 from bkctl.pipeline.tables.split import Split, SplitFile, packed
+from bkctl.pipeline.tables.stretch_sums import LedgerBytes
 from bkctl.pipeline.tables.table import known_columns
 from bkctl.scan.entrylog import EntryLogHead, read_head
 from bkctl.scan.steady_file import SteadyFile
@@ -133,21 +132,8 @@ def _ledger_rows(
 
 
 def _walked(reader: LogReader) -> dict[int, int]:
-    totals: dict[int, int] = {}
+    found = LedgerBytes()
     for item in reader.items():
         if isinstance(item, LogRows):
-            for ledger, size in walked_bytes(item):
-                totals[ledger] = totals.get(ledger, 0) + size
-    return totals
-
-
-def walked_bytes(rows: LogRows) -> Iterator[tuple[int, int]]:
-    """Yield the ledgers of a window and the bytes of their records, size words included."""
-    parts = LedgerParts.of(rows.ledgers)
-    framed = rows.sizes + 4
-    if parts.which is None:
-        yield parts.ledgers[0], int(framed.sum())
-        return
-    # Sums of doubles are exact below 2^53.
-    sums = np.bincount(parts.which, framed, len(parts.ledgers))
-    yield from zip(parts.ledgers, (int(size) for size in sums.tolist()), strict=True)
+            found.add(item.ledgers, item.sizes)
+    return found.totals()

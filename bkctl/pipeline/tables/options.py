@@ -37,7 +37,8 @@ class TableOptions:
     given.
 
     ``bookie`` names the bookie instead of the directories' cookies. ``without_indexes`` are directories whose
-    index is left out. ``stored_digests`` is a file of digests that a job made of metadata.
+    index is left out. ``stored_digests`` is a file of digests that a job made of metadata, ``digest_secret``
+    opens the keys in it.
     ``damage``: ``fail`` raises CorruptionError at the first damage; ``rows`` delivers whole records, and
     table ``damage`` has the rest; ``skip`` leaves entries out as well whose digest fails.
     ``fail_on_data_loss``: whether a stream stops at a log that went away before it was read. ``secrets``
@@ -57,6 +58,7 @@ class TableOptions:
     bookie: str | None = None
     without_indexes: frozenset[str] = frozenset()
     stored_digests: str | None = None
+    digest_secret: bytes | None = field(default=None, repr=False)
     damage: str = "fail"
     only_bad: bool = False
     secrets: bool = False
@@ -170,6 +172,14 @@ def _bytes_of(name: str, text: str) -> bytes:
         raise UsageError(f"option {name}: expected text or bytes of a command line") from None
 
 
+def _parse_secret(name: str, text: str) -> bytes:
+    """Parse the hexadecimal digits of a secret. Raises UsageError."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise UsageError(f"option {name}: expected hexadecimal digits") from None
+
+
 def _parse_paths(name: str, text: str) -> frozenset[str]:
     """Parse a JSON list of paths. Raises UsageError."""
     try:
@@ -197,6 +207,8 @@ def parse_options(given: Mapping[str, str]) -> TableOptions:
             values[name] = parse_log_ids(text)
         elif name == "password":
             values[name] = _bytes_of(key, text)
+        elif name == "digest_secret":
+            values[name] = _parse_secret(key, text)
         elif name == "without_indexes":
             values[name] = _parse_paths(key, text)
         elif name in ("only_bad", "secrets", "fail_on_data_loss"):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from bkctl.pipeline.tables.stretch_sums import stretches
 from bkctl.scan.columns.column import Column
 
 HASH_BITS = 44
@@ -64,10 +65,25 @@ class Runs:
         bad: Column,
         hashes: Column,
     ) -> Runs:
-        """Make a run of one for each entry; ``framed`` are bytes with the size word."""
+        """Make a run of each stretch of entries that follow each other, in their order, which are not none.
+
+        ``framed`` are bytes with the size word.
+        """
         low = lacs if has_lac is None else np.where(has_lac, lacs, _LAC_MAX)
         high = lacs if has_lac is None else np.where(has_lac, lacs, _LAC_MIN)
-        return cls(ledgers, entries, entries, np.ones_like(entries), framed, low, high, bad, hashes)
+        # Entries that follow each other are as far from their places.
+        starts, lengths = stretches(ledgers, entries - np.arange(len(entries)))
+        return cls(
+            ledgers[starts],
+            entries[starts],
+            entries[starts + lengths - 1],
+            lengths,
+            np.add.reduceat(framed, starts),
+            np.minimum.reduceat(low, starts),
+            np.maximum.reduceat(high, starts),
+            np.add.reduceat(bad, starts),
+            hash_sums(hashes, starts),
+        )
 
     def columns(self) -> list[Column]:
         """Return the columns, in the order of the fields."""
@@ -84,13 +100,12 @@ class Runs:
         """
         if not len(self):
             return self, np.zeros(0, np.bool_)
-        runs = self
-        if (self.ledgers[1:] < self.ledgers[:-1]).any():
-            runs = self.select(np.argsort(self.ledgers, kind="stable"))
+        runs = self if (self.ledgers[1:] >= self.ledgers[:-1]).all() else self.select(_order(self.ledgers))
         new_ledger = runs.ledgers[1:] != runs.ledgers[:-1]
-        starts = np.concatenate(
-            ([0], np.flatnonzero(new_ledger | (runs.first[1:] != runs.last[:-1] + 1)) + 1)
-        )
+        new_run = new_ledger | (runs.first[1:] != runs.last[:-1] + 1)
+        if new_run.all():
+            return runs, np.concatenate((new_ledger, [True]))
+        starts = np.concatenate(([0], np.flatnonzero(new_run) + 1))
         ends = np.concatenate((starts[1:], [len(runs)])) - 1
         joined = Runs(
             runs.ledgers[starts],
@@ -105,6 +120,19 @@ class Runs:
         )
         last = np.concatenate((joined.ledgers[1:] != joined.ledgers[:-1], [True]))
         return joined, last
+
+
+def _order(ledgers: Column) -> NDArray[np.intp]:
+    """Return the order of rows by ledger, those of a ledger as they are.
+
+    Stretches of a ledger are put in order, of which there are far fewer than rows.
+    """
+    starts, lengths = stretches(ledgers)
+    order = np.argsort(ledgers[starts], kind="stable")
+    starts, lengths = starts[order], lengths[order]
+    before = np.cumsum(lengths) - lengths
+    result: NDArray[np.intp] = np.repeat(starts - before, lengths) + np.arange(len(ledgers))
+    return result
 
 
 def hash_sums(hashes: Column, starts: NDArray[np.intp]) -> Column:
@@ -158,4 +186,4 @@ class RunJoiner:
     def _wait_for(self, parts: list[Runs]) -> None:
         self._waiting = parts
         self._rows = sum(map(len, parts))
-        self._limit = self._rows + self._rows_max
+        self._limit = max(self._rows_max, 2 * self._rows)

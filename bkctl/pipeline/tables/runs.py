@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from bkctl import _kernels
 from bkctl.codec.entry import HEADER_BYTES
 from bkctl.pipeline.tables.arrow_columns import batch_of, joined
 from bkctl.pipeline.tables.log_reader import windows
@@ -49,7 +50,7 @@ class RunTable:
 def _runs(file: SplitFile, split: Split, options: TableOptions) -> Iterator[Runs]:
     joiner = RunJoiner(options.batch_rows)
     for window in windows(file, split, options):
-        runs = joiner.add(single_runs(file.id, window))
+        runs = joiner.add(window_runs(file.id, window))
         if runs is not None and len(runs):
             yield runs
     rest = joiner.end()
@@ -57,23 +58,25 @@ def _runs(file: SplitFile, split: Split, options: TableOptions) -> Iterator[Runs
         yield rest
 
 
-def single_runs(log_id: int, rows: LogRows) -> Runs:
-    """Return a window's entries as runs of one, joined as far as they follow each other."""
+def window_runs(log_id: int, rows: LogRows) -> Runs:
+    """Return a window's entries as runs, joined as far as they follow each other there."""
+    first_location = log_id << 32 | rows.base + 4
+    failing = rows.results == 0
+    if _kernels.run_columns is not None:
+        columns = (rows.starts, rows.sizes, rows.ledgers, rows.entries, failing)
+        made = _kernels.run_columns(rows.buffer, *(column.tobytes() for column in columns), first_location)
+        return Runs(*(np.frombuffer(column, np.int64) for column in made))
     whole = rows.sizes >= HEADER_BYTES
     lacs = np.zeros(len(rows), np.int64)
-    if whole.all():
-        lacs = gather_i64(rows.buffer, rows.starts + _LAC_AT)
-    elif whole.any():
-        lacs[whole] = gather_i64(rows.buffer, rows.starts[whole] + _LAC_AT)
-    locations = rows.starts + (log_id << 32 | rows.base + 4)
+    lacs[whole] = gather_i64(rows.buffer, rows.starts[whole] + _LAC_AT)
     return Runs.of_entries(
         rows.ledgers,
         rows.entries,
         rows.sizes + 4,
         lacs,
         None if whole.all() else whole,
-        (rows.results == 0).astype(np.int64),
-        location_hash(rows.ledgers, rows.entries, locations),
+        failing.astype(np.int64),
+        location_hash(rows.ledgers, rows.entries, rows.starts + first_location),
     )
 
 

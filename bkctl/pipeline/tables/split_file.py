@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from bkctl.errors import StorageError, as_storage_errors
+from bkctl.errors import as_storage_errors
+from bkctl.pipeline.locations import arrow_file, opened_file
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.stored_digests import StoredDigests
@@ -32,9 +33,17 @@ _SCHEMA = pa.schema(
 
 
 def write_splits(path: str, splits: Iterable[Split]) -> tuple[int, int]:
-    """Write a file of splits; return how many, and how much there is to read of them. Raises StorageError."""
+    """Write a file of splits; return how many, and how much there is to read of them. Raises StorageError.
+
+    ``path`` may be a URL.
+    """
     count = size = 0
-    with as_storage_errors(path), pa.OSFile(path, "wb") as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:
+    filesystem, name = opened_file(path)
+    with (
+        as_storage_errors(path),
+        filesystem.open_output_stream(name) as stream,
+        pa.ipc.new_file(stream, _SCHEMA) as writer,
+    ):
         for split in splits:
             writer.write_batch(_batch(split))
             count += 1
@@ -61,20 +70,15 @@ def _batch(split: Split) -> pa.RecordBatch:
 
 def splits_in(path: str) -> int:
     """Return how many splits are in a file. Raises StorageError."""
-    return int(_opened(path).num_record_batches)
+    with arrow_file(path) as file:
+        return int(file.num_record_batches)
 
 
-def planned_split(path: str, number: int) -> Split:
-    """Return one split of a file. Raises StorageError."""
-    rows = _opened(path).get_batch(number).to_pylist()
+def planned_split(path: str, number: int, digest_secret: bytes | None = None) -> Split:
+    """Return one split of a file; ``digest_secret`` opens the keys of its digests. Raises StorageError."""
+    with arrow_file(path) as file:
+        rows = file.get_batch(number).to_pylist()
     files = tuple(SplitFile(**{name: row[name] for name in _SCHEMA.names[:7]}) for row in rows)
     one = rows[0]
-    known = KnownDigests() if one["digests"] is None else StoredDigests(one["digests"])
+    known = KnownDigests() if one["digests"] is None else StoredDigests(one["digests"], digest_secret)
     return Split(files, known, one["ledgers"], one["kind"])
-
-
-def _opened(path: str) -> pa.ipc.RecordBatchFileReader:
-    try:
-        return pa.ipc.open_file(pa.memory_map(path))
-    except (OSError, pa.ArrowException) as error:
-        raise StorageError(f"{path}: {error}", path=path) from error

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from bkctl.errors import NotFoundError, UsageError
-from bkctl.pipeline.survey import bookies_table, folded_ranges, survey
+from bkctl.pipeline.local_engine import LocalEngine
+from bkctl.pipeline.survey import bookies_table, folded_ranges, noted_logs_gone, notes_of_logs, survey
 from bkctl.vfs import PosixFileSystem
+from tests.support.s3_server import s3_bucket
 
 DEMO = Path(__file__).parents[2] / "data" / "demo" / "bookie1"
 FILES = PosixFileSystem()
@@ -64,3 +66,23 @@ def test_ranges_hold_all_ledgers_and_are_few() -> None:
     assert folded_ranges([7, 5, 6, 6, 9]) == ((5, 7), (9, 9))
     assert folded_ranges([]) == ()
     assert folded_ranges(range(0, 1000, 2)) == ((0, 998),)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_notes_of_logs_may_be_in_an_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
+) -> None:
+    bookie = Path(shutil.copytree(DEMO, tmp_path / "bookie"))
+    surveyed = survey(PosixFileSystem(), [str(bookie)])
+    with s3_bucket("audits", monkeypatch) as parameters:
+        folder = f"s3://audits/notes?{parameters}" if remote else str(tmp_path / "notes")
+        with LocalEngine(jobs=1) as engine:
+            notes = notes_of_logs(surveyed, engine.each, folder)
+            assert len(notes) == 1
+            assert notes[0].startswith(folder.partition("?")[0])
+            assert noted_logs_gone(notes, engine.each) == 0
+            logs = sorted(bookie.glob("ledgers/current/*.log"))
+            logs[0].unlink()
+            assert noted_logs_gone(notes, engine.each) == 1
+            (bookie / "ledgers" / "current").rename(tmp_path / "elsewhere")
+            assert noted_logs_gone(notes, engine.each) == len(logs) > 1

@@ -8,11 +8,13 @@ import pytest
 
 from bkctl.codec.digest import Digester
 from bkctl.errors import StorageError
+from bkctl.pipeline.locations import located
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.split_file import planned_split, splits_in, write_splits
 from bkctl.pipeline.tables.stored_digests import StoredDigests
 from bkctl.types import DigestType
+from tests.support.s3_server import s3_bucket
 
 
 def test_each_split_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -31,6 +33,17 @@ def test_each_split_comes_back_as_it_was(tmp_path: Path) -> None:
     known = found[2].known
     assert isinstance(known, StoredDigests)
     assert known.path == "/x.digests"
+
+
+def test_a_plan_may_be_in_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    splits = [Split((SplitFile(f"/b/{number}.log", "/b", "h:1", number, 10),)) for number in range(3)]
+    with s3_bucket("audits", monkeypatch) as parameters:
+        path = located(f"s3://audits/plans?{parameters}").text_of("one.splits")
+        assert write_splits(path, splits) == (3, 30)
+        assert splits_in(path) == 3
+        assert [planned_split(path, number).files for number in range(3)] == [one.files for one in splits]
+        with pytest.raises(StorageError):
+            splits_in(path.replace("one.splits", "none.splits"))
 
 
 def test_keys_do_not_go_into_a_plan(tmp_path: Path) -> None:
