@@ -172,6 +172,13 @@ def decode_previous_end(data: bytes) -> LastMark | None:
     return LastMark(journal_id, offset)
 
 
+def fills_header(data: bytes) -> bool:
+    """Return whether bytes are those behind magic and version in the header of a version with padding."""
+    if len(data) != HEADER_BYTES - SHORT_HEADER_BYTES:
+        return False
+    return not any(data) or decode_previous_end(_HEADER.pack(MAGIC, VERSION_MAX) + data) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
     """One record. ``size`` is L of its length word (P of a padding record); ``body`` the L bytes.

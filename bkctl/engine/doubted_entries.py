@@ -4,7 +4,7 @@ A bookie does not know the digest of a ledger. But a ledger has one type of dige
 an entry with a CRC that checks shows that the others have CRCs as well, and one that fails is damaged. That
 may be the payload, which costs nobody anything but this copy: a client sees it and asks another bookie. Or it
 is the ledger id or the entry id. Then the record would take the place of another entry, and the one that it
-was would be answered with "no such entry". So such a record is held until the end of its file, and then:
+was would be answered with "no such entry". So such a record is held until the end of the last file, and then:
 
 * Where the digest checks with other ids (``scan.proved_ids``) the record is replayed with these. Nothing is
   lost.
@@ -12,9 +12,13 @@ was would be answered with "no such entry". So such a record is held until the e
 * Otherwise it takes the place of no entry that is there, and every ledger of the journal directory is put in
   limbo: one of them may lack the entry that the record was.
 
-A record of a ledger that the bookie does not know has been that of a deleted ledger, mostly. It is tried in
-the same way, until that was in vain for some in a row; where nothing is proved, it raises a doubt only if all
-known ledgers of the journals have CRCs. Records of ledgers without any CRC are tried so, too, and raise none.
+Proofs come before beliefs. A record of a ledger that the bookie does not know, or of a life of it that is
+over, has mostly been that of a deleted ledger. It is tried in the same way, until that was in vain for some
+in a row. Where nothing is proved, it raises a doubt only if all known ledgers of the journals have CRCs; a
+past life must have had them, too, and a ledger that is not known must not have several such entries, for
+then it is one that there was. A record that proves to be of a life that is over is left out, however late
+that is proved. Records of ledgers without any CRC are tried so, too, and raise no doubt. Entries that are too
+short for a CRC say nothing of their ledger, and are doubted where it has CRCs.
 
 A refusal of the start would be the wrong answer: one client that sends wrong digests could keep the bookie
 from starting.
@@ -36,6 +40,7 @@ from bkctl.errors import BadRequestError, BookieError
 from bkctl.scan.proved_ids import (
     KEYLESS_DIGESTERS,
     EntryIds,
+    ids_of,
     proved_ids,
     proves_itself,
     trials_max,
@@ -47,7 +52,8 @@ _log = logging.getLogger(__name__)
 #: The header of an entry and the shorter one of the two checksums.
 _CHECKED_BYTES_MIN = 32 + min(digester.size_bytes for digester in KEYLESS_DIGESTERS)
 
-#: Records held back until the end of their file; beyond this they are judged by what is known so far.
+#: Records held back; beyond this those of ledgers that seem to have no CRCs are replayed as they are, and
+#: where that is not enough all are. A CRC of such a ledger that is found later raises a doubt.
 _HELD_RECORDS_MAX = 1000
 _HELD_BYTES_MAX = 16 << 20
 #: Failing entries in a row of a ledger that is not known to have CRCs, or not known at all, whose ids are
@@ -58,21 +64,38 @@ _FAILING_MAX = 1 << 20
 #: No ledger has so many entries, and not every kind of index takes such an id.
 _FAR_ENTRY = 1 << 37
 #: Entries of a ledger that are read from the storage to learn its digest, and ledgers that are asked so.
-_READ_ENTRIES = 16
-_READ_LEDGERS_MAX = 1000
+_READ_ENTRIES = 4
+_READ_LEDGERS_MAX = 10_000
 #: Other ledgers whose ids are tried in the place of a record's.
 _TRIED_LEDGERS_MAX = 1000
 #: Bytes of which checksums are computed in search of ids during one start, and the bytes in whose time a
-#: checksum of nothing is computed: about two seconds in all.
-_TRIED_BYTES_MAX = 1 << 30
+#: checksum of nothing is computed: a few seconds in all. For a record that would take more than a sixteenth
+#: of it other ledgers' ids are not tried, only those that differ from its own in one bit.
+_TRIED_BYTES_MAX = 2 << 30
 _TRIAL_BYTES = 1000
 
 
 class _Held(NamedTuple):
+    """A record that is held.
+
+    ``number`` counts the records in their order; ``is_past`` says that the life of its ledger was known to be
+    over when it was read, ``is_behind_a_hole`` that sectors in front of it were never synced.
+    """
+
+    number: int
     path: str
     offset: int
     ids: EntryIds
     body: bytes
+    is_past: bool = False
+    is_behind_a_hole: bool = False
+
+
+class _LifeEnd(NamedTuple):
+    """The end of a life of a ledger: the number of the first record behind it, and whether it had CRCs."""
+
+    number: int
+    had_crcs: bool
 
 
 class DoubtedEntries:
@@ -91,7 +114,7 @@ class DoubtedEntries:
     ) -> None:
         self._ledgers = ledgers
         self._report = report
-        self._is_known = is_known
+        self.is_known = is_known
         self._on_doubt = on_doubt
         self._proven: Counter[int] = Counter()
         self._failed: Counter[int] = Counter()
@@ -100,54 +123,184 @@ class DoubtedEntries:
         self._stored: dict[int, bool] = {}
         self._held: list[_Held] = []
         self._held_bytes = 0
+        self._next_number = 0
+        self._life_ends: dict[int, list[_LifeEnd]] = {}
+        #: A record of each ledger that was replayed as it is before the end, without its body.
+        self._believed: dict[int, _Held] = {}
+        #: Records of ledgers that are not known, and of lives that are over, without their bodies.
+        self._strangers: list[_Held] = []
         self._bytes_left = _TRIED_BYTES_MAX
+        self._is_behind_a_hole = False
+
+    def behind_a_hole(self) -> None:
+        """Note that a hole was met which was never synced: nothing behind it was ever acknowledged.
+
+        A ledger that is not known may have its key in it, and its entries whole behind it.
+        """
+        self._is_behind_a_hole = True
+
+    def holds(self, ids: EntryIds) -> bool:
+        """Return whether an entry is held that says these ids."""
+        return any(each.ids == ids for each in self._held)
 
     def hold(self, batch: EntryBatch, path: str) -> EntryBatch:
-        """Keep the doubted entries of a batch for :meth:`judge`, and return the others.
-
-        Entries of fewer bytes than a digest needs are never doubted.
-        """
-        failing = _failing(batch)
+        """Keep the doubted entries of a batch for :meth:`judge`, and return the others."""
+        failing = set(_failing(batch))
         if not failing:
             self._proven.update(batch.ledgers)
             return batch
-        failed = Counter(batch.ledgers[index] for index in failing)
+        ledgers, sizes = batch.ledgers, batch.sizes
+        short = {index for index in failing if sizes[index] < _CHECKED_BYTES_MIN}
         # All of the batch is counted first: damaged entries may stand in front of whole ones of their ledger.
-        self._failed += failed
-        self._proven += Counter(batch.ledgers) - failed
-        doubted = {index for index in failing if self._is_doubted(batch.ledgers[index], batch.entries[index])}
+        self._failed.update(ledgers[index] for index in failing - short)
+        self._proven.update(ledger for index, ledger in enumerate(ledgers) if index not in failing)
+        doubted = {
+            index
+            for index in failing
+            if batch.entries[index] >= _FAR_ENTRY
+            # In a ledger with CRCs what is too short for one is a part of another record.
+            or (self._has_crcs if index in short else self._is_doubted)(ledgers[index])
+        }
         for index in sorted(doubted):
-            ids = EntryIds(batch.ledgers[index], batch.entries[index])
-            self._held.append(_Held(path, batch.offset(index), ids, batch.body(index)))
-            self._held_bytes += batch.sizes[index]
-            if len(self._held) >= _HELD_RECORDS_MAX or self._held_bytes >= _HELD_BYTES_MAX:
-                self.judge()
-        return batch.select([index for index in range(len(batch.ledgers)) if index not in doubted])
+            self._hold(path, batch.offset(index), batch.body(index))
+        return batch.select([index for index in range(len(ledgers)) if index not in doubted])
 
-    def forget(self, ledger: int) -> None:
-        """Drop the held entries of a ledger that is gone."""
-        self._held = [each for each in self._held if each.ids.ledger != ledger]
+    def hold_of_past_life(self, batch: EntryBatch, index: int, path: str) -> bool:
+        """Keep an entry of a life that is over if it may be another ledger's; return whether it may."""
+        ledger = batch.ledgers[index]
+        if proves_itself(batch.body(index)):
+            self._proven[ledger] += 1
+            return False
+        self._failed[ledger] += 1
+        if not self._is_doubted(ledger):
+            return False
+        self._hold(path, batch.offset(index), batch.body(index), is_past=True)
+        return True
+
+    def hold_whole(self, path: str, offset: int, body: bytes) -> None:
+        """Keep an entry that looked torn and is not, and whose digest fails."""
+        self._failed[ids_of(body).ledger] += len(body) >= _CHECKED_BYTES_MIN
+        self._hold(path, offset, body)
+
+    def end_life(self, ledger: int) -> None:
+        """Forget what is known of a ledger: its next life may have other digests.
+
+        The records of it that are held are of a life that is over, and are never replayed into the next one.
+        """
+        if self._held:
+            end = _LifeEnd(self._next_number, bool(self._proven[ledger]))
+            self._life_ends.setdefault(ledger, []).append(end)
+        for known in (self._proven, self._failed, self._in_vain, self._stored):
+            known.pop(ledger, None)
+
+    def mend(self, path: str, offset: int, ids: EntryIds, body: bytes) -> bool:
+        """Replay an entry under other ids than it says, if its digest proves them; return whether it does."""
+        return self._is_mended(_Held(self._next_number, path, offset, ids, body))
 
     def judge(self) -> None:
-        """Replay the held entries as far as their ids are proved or believed."""
-        held, self._held, self._held_bytes = self._held, [], 0
-        strangers: list[_Held] = []
-        for each in held:
-            proved = self._proved(each)
-            if proved is not None:
-                self._mend(each, proved)
-            elif self._is_known(each.ids.ledger):
-                self._judge_known(each)
-            else:
-                self._report.skipped_records += 1
-                strangers.append(each)
+        """Replay the held entries as far as their ids are proved or believed: all is known by now."""
+        self.judge_held()
+        for ledger, each in self._believed.items():
+            if self._has_crcs(ledger):
+                self._doubt(each)
+        self._believed.clear()
+        strangers, self._strangers = self._strangers, []
+        named: dict[int, set[int]] = {}
+        for each in strangers:
+            named.setdefault(each.ids.ledger, set()).add(each.ids.entry)
         if strangers and self._all_have_crcs():
             for each in strangers:
-                self._doubt(each)
+                # Several entries of one ledger are those of a ledger that there was.
+                if len(named[each.ids.ledger]) < _IN_VAIN_MAX or self._had_crcs(each):
+                    self._doubt(each)
 
-    def _is_doubted(self, ledger: int, entry: int) -> bool:
+    def judge_held(self) -> None:
+        """Replay the entries that are held as far as their ids are proved or believed."""
+        held, self._held, self._held_bytes = self._held, [], 0
+        # The search has its bound: it begins where it is most likely to find something.
+        likely = sorted(held, key=self._seems_keyed)
+        proved = {each.number for each in likely if self._is_mended(each)}
+        for each in held:
+            if each.number in proved:
+                continue
+            if not self._is_present(each):
+                self._report.skipped_records += 1
+                if not each.is_behind_a_hole and (not each.is_past or self._had_crcs(each)):
+                    self._strangers.append(each._replace(body=b""))
+            elif not self._seems_keyed(each):
+                self._judge_known(each)
+            else:
+                self._believe(each)
+
+    def _hold(self, path: str, offset: int, body: bytes, *, is_past: bool = False) -> None:
+        held = _Held(self._next_number, path, offset, ids_of(body), body, is_past, self._is_behind_a_hole)
+        self._held.append(held)
+        self._next_number += 1
+        self._held_bytes += len(body)
+        if self._is_full(1):
+            self._relieve()
+            if self._is_full(2):
+                self.judge_held()
+
+    def _is_full(self, divisor: int) -> bool:
+        return (
+            len(self._held) >= _HELD_RECORDS_MAX // divisor or self._held_bytes >= _HELD_BYTES_MAX // divisor
+        )
+
+    def _relieve(self) -> None:
+        """Replay what is held of ledgers with several entries of which none has a CRC that is found."""
+        counts = Counter(each.ids.ledger for each in self._held)
+        present = [each for each in self._held if self._is_present(each)]
+        tried = [each for each in present if counts[each.ids.ledger] >= _IN_VAIN_MAX]
+        gone = {each.number for each in tried if self._seems_keyed(each) and self._is_mended(each)}
+        for each in present:
+            vain = self._in_vain[each.ids.ledger] >= _IN_VAIN_MAX
+            if each.number not in gone and vain and self._seems_keyed(each):
+                self._believe(each)
+                gone.add(each.number)
+        self._held = [each for each in self._held if each.number not in gone]
+        self._held_bytes = sum(len(each.body) for each in self._held)
+
+    def _believe(self, held: _Held) -> None:
+        """Replay an entry as it is; a CRC of its ledger that is found later raises a doubt."""
+        self._judge_known(held)
+        self._believed.setdefault(held.ids.ledger, held._replace(body=b""))
+
+    def _is_present(self, held: _Held) -> bool:
+        """Return whether an entry says a ledger that is known, in its present life."""
+        ledger = held.ids.ledger
+        return not held.is_past and not self._is_before(held, ledger) and self.is_known(ledger)
+
+    def _is_before(self, held: _Held, ledger: int) -> bool:
+        """Return whether an entry was read before the present life of a ledger began."""
+        ends = self._life_ends.get(ledger)
+        return ends is not None and held.number < ends[-1].number
+
+    def _had_crcs(self, held: _Held) -> bool:
+        """Return whether the life that an entry says, which is over, had CRCs."""
+        ledger = held.ids.ledger
+        for end in self._life_ends.get(ledger, ()):
+            if held.number < end.number:
+                return end.had_crcs
+        return bool(self._proven[ledger])
+
+    def _seems_keyed(self, held: _Held) -> bool:
+        """Return whether nothing shows so far that an entry's ledger has CRCs: its digest may need a key."""
+        ledger = held.ids.ledger
+        if held.is_past or self._is_before(held, ledger):
+            return not self._had_crcs(held)
+        return self.is_known(ledger) and not self._has_crcs(ledger)
+
+    def _is_mended(self, held: _Held) -> bool:
+        proved = self._proved(held)
+        if proved is None:
+            return False
+        self._mend(held, proved)
+        return True
+
+    def _is_doubted(self, ledger: int) -> bool:
         """Return whether an entry whose digest fails is held: nothing shows that its ledger has no CRCs."""
-        return self._in_vain[ledger] < _IN_VAIN_MAX or entry >= _FAR_ENTRY or self._has_crcs(ledger)
+        return self._in_vain[ledger] < _IN_VAIN_MAX or self._has_crcs(ledger)
 
     def _has_crcs(self, ledger: int) -> bool:
         """Return whether entries of a ledger prove that its digests are CRCs."""
@@ -169,19 +322,24 @@ class DoubtedEntries:
         ledger, body = held.ids.ledger, held.body
         if self._in_vain[ledger] >= _IN_VAIN_MAX and not self._has_crcs(ledger):
             return None
+        # Half of the bound is for the others: most of these have a digest that needs a key.
+        left = self._bytes_left - (_TRIED_BYTES_MAX // 2 if self._seems_keyed(held) else 0)
         others = list(islice(self._proven, _TRIED_LEDGERS_MAX))
-        cost_bytes = trials_max(len(others)) * (_TRIAL_BYTES + len(body))
-        if cost_bytes > self._bytes_left:
-            return None
-        self._bytes_left -= cost_bytes
-        proved = proved_ids(body, others)
+        trial_bytes = _TRIAL_BYTES + len(body)
+        if trials_max(len(others)) * trial_bytes > min(left, _TRIED_BYTES_MAX // 16):
+            others = []
+        cost_bytes = trials_max(len(others)) * trial_bytes
+        proved = None
+        if cost_bytes <= left:
+            self._bytes_left -= cost_bytes
+            proved = proved_ids(body, others)
         self._in_vain[ledger] = self._in_vain[ledger] + 1 if proved is None else 0
         return proved
 
     def _mend(self, held: _Held, proved: EntryIds) -> None:
         """Replay an entry under the ids that its digest proves."""
         ledger, entry = proved
-        known = self._is_known(ledger)
+        known = self.is_known(ledger) and not self._is_before(held, ledger)
         _log.warning(
             "%s: the ids of the record at offset %d are damaged: it says ledger %d, entry %d, and its digest"
             " proves ledger %d, entry %d; it is %s",
@@ -204,13 +362,13 @@ class DoubtedEntries:
         """Replay an entry whose ids nothing proves; report it where they are doubtful."""
         ledger, entry = held.ids
         storage = self._ledgers.storage_of(ledger)
+        taken = has_another(storage, ledger, entry, held.body)
         if self._has_crcs(ledger):
-            taken = has_another(storage, ledger, entry, held.body)
             neighbours = _is_there(storage, ledger, entry - 1) and _is_there(storage, ledger, entry + 1)
             if taken or not neighbours:
                 self._doubt(held)
-            if taken:
-                return
+        if taken:
+            return
         try:
             self._ledgers.put(storage, [held.body[:16]], [held.body])
         except BadRequestError:
@@ -226,13 +384,13 @@ class DoubtedEntries:
 
 
 def _failing(batch: EntryBatch) -> list[int]:
-    """Return the indices of the entries that are long enough for a CRC and of which none checks."""
+    """Return the indices of the entries of which no CRC checks, those that are too short for one included."""
     first, *others = KEYLESS_DIGESTERS
     failing = first.failing(batch.buffer, batch.starts, batch.sizes)
     for digester in others if failing else ():
         part = batch.select(failing)
         failing = [failing[index] for index in digester.failing(part.buffer, part.starts, part.sizes)]
-    return [index for index in failing if batch.sizes[index] >= _CHECKED_BYTES_MIN]
+    return failing
 
 
 def has_another(storage: LedgerStorage, ledger: int, entry: int, body: bytes) -> bool:

@@ -20,8 +20,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from bkctl.codec.entry import EntryBatch
-from bkctl.codec.explicit_lac import decode_explicit_lac
+from bkctl.codec.entry import HEADER_BYTES, EntryBatch
 from bkctl.codec.journal import RecordKind, journal_name, parse_journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.codec.ledger_data import LedgerData
@@ -31,9 +30,10 @@ from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.second_keys import LedgerLives, ReplayedFile, alike
+from bkctl.engine.torn_lacs import is_torn_lac
 from bkctl.engine.torn_records import TornEntries
 from bkctl.engine.write_stage import ENTRY_BYTES_MIN
-from bkctl.errors import CorruptionError, RefusedError
+from bkctl.errors import RefusedError
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
@@ -123,6 +123,7 @@ class JournalReplay:
                 self._missing(gaps[file.journal])
             end = _FileReplay(self, file).run()
             self.report.journals += 1
+        self.doubted.judge()
         if self.lossy or self._doubtful:
             # Also those that became known behind the loss.
             self.ledgers.set_limbo(self._number, self._journals)
@@ -233,7 +234,7 @@ class _FileReplay:
         self._ledgers = replay.ledgers
         self._report = replay.report
         self._file = file
-        self._torn = TornEntries(replay.ledgers, replay.report, file.path)
+        self._torn = TornEntries(replay.ledgers, replay.report, file.path, replay.doubted)
         self._doubted = replay.doubted
 
     def run(self) -> ReplayedEnd:
@@ -260,8 +261,7 @@ class _FileReplay:
                 elif item.kind == "torn":
                     _log.info("%s: a torn record at offset %d ends it", file.path, item.offset)
                     mark = scan.file.size_bytes
-        self._torn.judge()
-        self._doubted.judge()
+        self._torn.judge(at_end=True)
         records_end = LastMark(file.journal, end) if end else None
         return ReplayedEnd(file.path, LastMark(file.journal, max(end, mark)), records_end)
 
@@ -269,7 +269,9 @@ class _FileReplay:
         short = [index for index, size in enumerate(batch.sizes) if size < ENTRY_BYTES_MIN]
         if short:
             offset, size = batch.offset(short[0]), batch.sizes[short[0]]
-            unsynced = self._may_be_unsynced(offset) and looks_torn(offset, batch.body(short[0]))
+            unsynced = self._may_be_unsynced(offset) and (
+                looks_torn(offset, batch.body(short[0])) or self._torn.is_behind_a_hole(offset)
+            )
             reason = "an entry without a header"
             self._replay.damaged(Damage(self._file.path, offset, 4 + size, reason, unsynced=unsynced))
             batch = batch.select([index for index, size in enumerate(batch.sizes) if size >= ENTRY_BYTES_MIN])
@@ -296,20 +298,36 @@ class _FileReplay:
             return batch
         chosen: list[int] = []
         for index, ledger in enumerate(batch.ledgers):
-            offset = batch.offset(index)
-            if ledger in self._replay.skipped_until:
-                self._report.skipped_records += 1
-            elif self._may_be_unsynced(offset) and _is_torn(offset, batch.body(index)):
-                if self._replay.is_known(ledger):
-                    self._torn.hold(offset, ledger, batch.entries[index], batch.body(index))
-                else:
+            offset, body = batch.offset(index), batch.body(index)
+            if self._torn.is_awaited(offset) and (self._replay.is_known(ledger) or proves_itself(body)):
+                self._torn.begins(offset)
+            is_rest = self._is_rest(offset, body)
+            may_be_torn = is_rest or (self._may_be_unsynced(offset) and looks_torn(offset, body))
+            if may_be_torn and not proves_itself(body):
+                lacks_sector = is_rest or record_lacks_a_sector(offset, body)
+                self._torn.hold(offset, body, lacks_sector=lacks_sector)
+            elif ledger in self._replay.skipped_until:
+                if not self._doubted.hold_of_past_life(batch, index, self._file.path):
                     self._report.skipped_records += 1
             else:
                 chosen.append(index)
         return batch if len(chosen) == len(batch.ledgers) else batch.select(chosen)
 
+    def _end_life(self, ledger: int) -> None:
+        """Judge the records of a ledger that look torn, and note that a life of it ends here."""
+        if self._torn.holds(ledger):
+            self._torn.judge()
+        self._doubted.end_life(ledger)
+
     def _may_be_unsynced(self, offset: int) -> bool:
         return self._file.hole_from is not None and offset >= self._file.hole_from
+
+    def _is_rest(self, offset: int, body: bytes) -> bool:
+        """Return whether an entry is perhaps the rest of an explicit LAC, whose head is in an unsynced hole.
+
+        It is too short for the header of an entry, and has the ledger and a number where that has its ids.
+        """
+        return len(body) < HEADER_BYTES and self._torn.is_behind_a_hole(offset)
 
     def _lacks_sector(self, record: MarkedRecord) -> bool:
         """Return whether a special record, whose lengths have been checked, is perhaps half written."""
@@ -317,11 +335,14 @@ class _FileReplay:
 
     def _special(self, record: MarkedRecord) -> None:
         ledger = record.ledger
+        if self._torn.is_awaited(record.offset):
+            self._torn.begins(record.offset)
         life = self._replay.skipped_until.get(ledger)
         if life is not None:
             if self._position(record) < life:
                 self._report.skipped_records += record.kind is not RecordKind.PADDING
                 return
+            self._end_life(ledger)
             del self._replay.skipped_until[ledger]
         if record.kind is RecordKind.MASTER_KEY:
             self._master_key(record)
@@ -347,7 +368,7 @@ class _FileReplay:
             self._report.skipped_records += 1
             return
         blob = record.blob
-        if self._lacks_sector(record) and _is_behind(blob, row.explicit_lac):
+        if self._lacks_sector(record) and is_torn_lac(blob, row.explicit_lac):
             self._report.torn_records += 1
             return
         self._ledgers.set_row(record.ledger, replace(row, explicit_lac=blob))
@@ -362,6 +383,9 @@ class _FileReplay:
                 return
             key = b""
         if row is None:
+            if not self._replay.is_lossy(record.ledger):
+                # Entries of it in front of this were those of a ledger that was deleted.
+                self._end_life(record.ledger)
             # Behind a loss the ledger's first entries and its fence may be among what is lost.
             row = LedgerData(fenced=False, master_key=key, limbo=self._replay.is_lossy(record.ledger))
             self._ledgers.set_row(record.ledger, row)
@@ -388,24 +412,12 @@ class _FileReplay:
             if life is not None:
                 self._ledgers.set_row(ledger, replace(self._replay.row(ledger) or row, master_key=life.key))
             return
+        # Records that are held come before this place; some may be of the life that ends here.
+        self._end_life(ledger)
         if life.key != row.master_key or ledger in replay.keyed:
             self._ledgers.forget(ledger)
-            self._torn.forget(ledger)
-            self._doubted.forget(ledger)
         _log.warning("%s: it was deleted and made again, what was there before is forgotten", what)
         if life.start == self._position(record):
             self._ledgers.set_row(ledger, LedgerData(fenced=False, master_key=key))
         else:
             replay.skipped_until[ledger] = life.start
-
-
-def _is_torn(offset: int, body: bytes) -> bool:
-    return looks_torn(offset, body) and not proves_itself(body)
-
-
-def _is_behind(blob: bytes, known: bytes | None) -> bool:
-    """Return whether an explicit LAC is lower than the one that is known."""
-    try:
-        return known is not None and decode_explicit_lac(blob).lac < decode_explicit_lac(known).lac
-    except CorruptionError:
-        return True

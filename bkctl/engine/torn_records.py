@@ -4,13 +4,15 @@ The tail of the newest journal was perhaps never synced: of a record that lies i
 on disk and others not, and those read as zeros, because journals are never recycled. Length, ledger and
 entry id then prove nothing: the id of a fence record cut behind six of its bytes is that of entry 0.
 
-These rules are for a record of that tail that lacks a sector. A record is acknowledged after an fdatasync
+These rules are for a record of that tail that lacks a sector, or whose length word is cut by the end of one
+and no record shows, by where it begins, that the length is right. A record is acknowledged after an fdatasync
 that began when all of it was written. So every acknowledged record is on disk as its client sent it, and its
 digest checks; a record that is torn was never acknowledged, nor was anything behind it in the file. The place
 in the tail where the last fdatasync ended is not known, because clients write zeros, too. So:
 
 * A record whose CRC-32C or CRC-32 checks is whole. These digests need no key, and one that checks by chance
-  has a probability of 2^-32. It is replayed as any other.
+  has a probability of 2^-32. It is replayed as any other. So is one whose CRC checks with one bit of its ids
+  changed: that bit was flipped (``doubted_entries``).
 * A record whose digest does not check, of a ledger of which another entry has a CRC that does, is torn: a
   ledger has one type of digest. It was never acknowledged and is not replayed. Were it served, recovery would
   find an entry whose digest does not check, and where it is the only copy the ledger could never be closed.
@@ -25,9 +27,10 @@ from __future__ import annotations
 
 import logging
 
-from bkctl.engine.doubted_entries import has_another, has_crcs
+from bkctl.engine.doubted_entries import DoubtedEntries, has_another, has_crcs
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
+from bkctl.scan.proved_ids import ids_of
 
 _log = logging.getLogger(__name__)
 
@@ -42,41 +45,85 @@ class TornEntries:
     They are held until the end of their file, when all is known that may prove or replace them.
     """
 
-    def __init__(self, ledgers: ReplayedLedgers, report: ReplayReport, path: str) -> None:
+    def __init__(
+        self, ledgers: ReplayedLedgers, report: ReplayReport, path: str, doubted: DoubtedEntries
+    ) -> None:
         self._ledgers = ledgers
         self._report = report
         self._path = path
-        self._held: list[tuple[int, int, int, bytes]] = []
+        self._doubted = doubted
+        self._held: list[tuple[int, bytes]] = []
         self._held_bytes = 0
+        # Where the entries end whose length words are cut, and whether a record begins there.
+        self._ends: dict[int, bool] = {}
         # Nothing behind this was ever acknowledged.
         self._unsynced_from: int | None = None
 
     def hole(self, offset: int) -> None:
         """Note a hole that was never synced."""
+        self._doubted.behind_a_hole()
         if self._unsynced_from is None or offset < self._unsynced_from:
             self._unsynced_from = offset
 
-    def hold(self, offset: int, ledger: int, entry: int, body: bytes) -> None:
-        """Keep an entry for :meth:`judge`."""
-        self._held.append((offset, ledger, entry, body))
+    def is_behind_a_hole(self, offset: int) -> bool:
+        """Return whether an offset is behind a hole that was never synced, as nothing acknowledged is."""
+        return self._unsynced_from is not None and offset > self._unsynced_from
+
+    def hold(self, offset: int, body: bytes, *, lacks_sector: bool) -> None:
+        """Keep an entry for :meth:`judge`; without ``lacks_sector`` only its length word is cut."""
+        self._held.append((offset, body))
         self._held_bytes += len(body)
+        if not lacks_sector:
+            self._ends[offset + 4 + len(body)] = False
         if len(self._held) >= _HELD_RECORDS_MAX or self._held_bytes >= _HELD_BYTES_MAX:
             self.judge()
 
-    def forget(self, ledger: int) -> None:
-        """Drop what was held of a ledger that is gone."""
-        self._held = [each for each in self._held if each[1] != ledger]
+    def holds(self, ledger: int) -> bool:
+        """Return whether an entry that is held says a ledger."""
+        return any(ids_of(body).ledger == ledger for _, body in self._held)
 
-    def judge(self) -> None:
-        """Replay those that nothing speaks against; count the others."""
+    def is_awaited(self, offset: int) -> bool:
+        """Return whether an entry that is held ends at an offset, if its length word is right."""
+        return offset in self._ends
+
+    def begins(self, offset: int) -> None:
+        """Note that a record begins at an offset, without doubt: the one in front of it has its length."""
+        self._ends[offset] = True
+
+    def judge(self, *, at_end: bool = False) -> None:
+        """Replay those that nothing speaks against; count the others.
+
+        ``at_end`` of all files entries that are held as doubted are judged first: such as are whole are not
+        to find their places taken.
+        """
         held, self._held, self._held_bytes = self._held, [], 0
-        for offset, ledger, entry, body in held:
+        ends, self._ends = self._ends, {}
+        if not held:
+            return
+        torn = []
+        for offset, body in held:
+            if ends.get(offset + 4 + len(body)):
+                # Its sectors are there, and so is its length: it is not torn, it is damaged.
+                self._doubted.hold_whole(self._path, offset, body)
+            else:
+                torn.append((offset, body))
+        if at_end:
+            self._doubted.judge_held()
+        for offset, body in torn:
+            ids = ids_of(body)
+            ledger, entry = ids
+            if self._doubted.mend(self._path, offset, ids, body):
+                continue
+            if not self._doubted.is_known(ledger):
+                self._report.skipped_records += 1
+                continue
             storage = self._ledgers.storage_of(ledger)
-            behind = self._unsynced_from is not None and offset > self._unsynced_from
+            behind = self.is_behind_a_hole(offset)
             if not behind and has_crcs(storage, ledger):
                 self.hole(offset)
                 behind = True
-            if behind or has_another(storage, ledger, entry, body):
+            taken = self._doubted.holds(ids) or has_another(storage, ledger, entry, body)
+            if behind or taken:
                 self._report.torn_records += 1
                 _log.warning(
                     "%s: the record at offset %d (ledger %d, entry %d) was never synced and lacks a sector;"

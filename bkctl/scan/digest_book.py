@@ -209,9 +209,12 @@ class DigestBook:
                 self._settled[ledger] = self._candidates[best]
 
     def is_strange(self, ledger: int) -> bool:
-        """Return whether a ledger's id may be damage: few entries name it, none with a digest that checks."""
+        """Return whether a ledger's id may be damage: few entries name it, none with a digest that checks.
+
+        A ledger that no survey has seen may be: the ledgers map of a log names all but those.
+        """
         tally = self._tallies.get(ledger)
-        return ledger not in self._settled and tally is not None and tally.tried <= STRANGER_ENTRIES_MAX
+        return ledger not in self._settled and (tally is None or tally.tried <= STRANGER_ENTRIES_MAX)
 
     def check(self, batch: EntryBatch, siblings: Collection[int] = ()) -> BatchCheck:
         """Check every entry of the batch; ``siblings`` are ledgers that a stranger may belong to."""
@@ -237,6 +240,10 @@ class DigestBook:
             if owner is not None:
                 strangers[index] = owner
         return BatchCheck(digesters, frozenset(failing), strangers, others)
+
+    def restart_trials(self) -> None:
+        """Allow trials of other ids as at the start, so that a second pass finds what the first one found."""
+        self._trials_left = STRANGER_TRIALS_MAX
 
     def _others(self, batch: EntryBatch, failing: set[int]) -> dict[int, Digester]:
         """Find failing entries that check under another type, where types were only learned from entries."""

@@ -19,14 +19,15 @@ from bkctl.scan.checked import CheckedBatch, CheckedItem
 from bkctl.scan.damage import Damage, Tail, Verdict
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.known_end import KnownEnd
-from bkctl.scan.lost_sectors import range_lacks_a_sector
-from bkctl.scan.proof import Evidence
+from bkctl.scan.lost_sectors import SECTOR_BYTES, range_lacks_a_sector
+from bkctl.scan.proof import SANE_ENTRY_MAX, Evidence
 from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
 
 _PADDING = struct.Struct(">ii")
 _SPECIAL_BODY_BYTES_MAX = 1 << 16
+_LENGTH_BYTES = 4
 _INNER = struct.Struct(">i")
 
 #: Padding that proves what stands in front of it, and that is looked for by its end: 64 KiB at most.
@@ -123,7 +124,9 @@ class JournalDialect:
         if len(head) < RECORD_HEAD.size:
             return True
         size, ledger, entry = RECORD_HEAD.unpack(head)
-        plausible = ledger >= 0 and (entry >= 0 or self._is_special(size, ledger, entry))
+        # A cut id is smaller than the whole one, so what is larger than any is no record's.
+        sane = 0 <= entry < SANE_ENTRY_MAX or self._is_special(size, ledger, entry)
+        plausible = ledger >= 0 and sane
         return plausible and 16 <= size <= BODY_BYTES_MAX and 4 + size > room
 
 
@@ -160,7 +163,13 @@ def read_head(file: SteadyFile) -> JournalHead:
 
 
 def _starts_with_record(data: bytes, file: SteadyFile) -> bool:
-    """Return whether a file without the magic may be a version 1 journal: it has a record first, or zeros."""
+    """Return whether a file without the magic may be a version 1 journal: it has a record first, or zeros.
+
+    The bytes behind the magic in the header of a later version are no part of a record.
+    """
+    rest = data[codec.SHORT_HEADER_BYTES :]
+    if any(data[: codec.SHORT_HEADER_BYTES]) and codec.fills_header(rest):
+        return False
     if len(data) >= RECORD_HEAD.size:
         size, ledger, entry = RECORD_HEAD.unpack_from(data)
         if ledger >= 0 and entry >= 0 and 16 <= size <= BODY_BYTES_MAX:
@@ -243,6 +252,8 @@ class JournalScan:
         """
         first = codec.JournalHeader(self.head.version).first_record
         lost = self.end.lost(self.file.path, self.file.size_bytes, first, tail)
+        if before is not None and tail.kind == "zeros" and self._lacks_the_next_sector(before):
+            before = replace(before, unsynced=True)
         if before is not None and before.end == tail.offset and not (before.readable or before.unsynced):
             if lost is not None:
                 before = replace(before, size_bytes=lost.end - before.offset)
@@ -257,6 +268,22 @@ class JournalScan:
         # The zeros of a padding that is whole are no sector that is missing.
         end = self._dialect.filler_before(self.file, damage.offset, damage.end)
         return replace(damage, unsynced=True) if self.may_be_torn(damage.offset, end) else damage
+
+    def _lacks_the_next_sector(self, damage: Damage) -> bool:
+        """Return whether damage in front of zeros is a record's cut head, and they are the rest of it.
+
+        The head ends with its sector. It may be cut within its ids: that of a special record is none of any
+        record then. Where all of the ids are there, and are those of no record, it is damage. The length of
+        padding is negative, and may be cut as well.
+        """
+        head = self.file.peek(damage.offset, damage.end - damage.offset)
+        if damage.reason == "unreadable" or len(head) >= RECORD_HEAD.size or damage.end % SECTOR_BYTES:
+            return False
+        padding = codec.PADDING_MARK.to_bytes(_LENGTH_BYTES, "big", signed=True)
+        size = int.from_bytes(head[:_LENGTH_BYTES].ljust(_LENGTH_BYTES, b"\0"), "big")
+        is_padding = len(head) < _LENGTH_BYTES and padding.startswith(head)
+        goes_on = codec.RECORD_BYTES_MIN <= size <= BODY_BYTES_MAX
+        return (is_padding or goes_on) and self.may_be_torn(damage.offset, damage.end + 1)
 
     def may_be_torn(self, start: int, end: int) -> bool:
         """Return whether a power cut explains a range's damage: it was never synced and lacks a sector."""

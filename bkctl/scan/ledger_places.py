@@ -7,7 +7,7 @@ their ledgers show it; a bookie that served them would deny ledgers that it has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 #: Of ten ledgers in a directory so many have to be of one position, for its disk to be known by them.
 _OF_TEN = 9
@@ -16,6 +16,19 @@ _OF_TEN = 9
 def place_of(ledger: int, directories: int) -> int:
     """Return the position of the ledger directory that a ledger belongs to."""
     return ledger % directories
+
+
+def count_places(ledgers: Iterable[int], directories: int) -> list[int]:
+    """Return how many of some ledgers belong to each position."""
+    counts = [0] * directories
+    for ledger in ledgers:
+        counts[place_of(ledger, directories)] += 1
+    return counts
+
+
+def place_of_most(ledgers: Iterable[int], directories: int) -> int | None:
+    """Return the position that nearly all of some ledgers belong to; None where there is none."""
+    return _home(count_places(ledgers, directories))
 
 
 def exchanged_places(counts: Sequence[Sequence[int]]) -> dict[int, int]:

@@ -50,15 +50,24 @@ def looks_torn(offset: int, body: bytes) -> bool:
 
     ``offset`` is where the length word stands in the file. A record within one sector never looks torn.
     """
-    # Cut within the length word: its first bytes may be those that are missing.
-    return offset % SECTOR_BYTES > SECTOR_BYTES - _LENGTH_BYTES or record_lacks_a_sector(offset, body)
+    share = SECTOR_BYTES - offset % SECTOR_BYTES
+    # Cut within the length word: its first bytes may be those that are missing. The very first one is zero
+    # always, for no entry has 16 MiB; and a byte that is not zero was written.
+    may_be_cut = 1 < share < _LENGTH_BYTES and not any(len(body).to_bytes(_LENGTH_BYTES, "big")[:share])
+    return may_be_cut or record_lacks_a_sector(offset, body)
 
 
 def record_lacks_a_sector(offset: int, body: bytes) -> bool:
     """Return whether a record, whose length must be right, has only zeros in its share of some sector.
 
     The sector with its length was written, and what stands behind it in its last sector is not known here.
+    Where the length word is cut by the end of a sector, the sector behind holds the rest of it as well.
     """
+    share = SECTOR_BYTES - offset % SECTOR_BYTES
+    if share < _LENGTH_BYTES:
+        rest = _LENGTH_BYTES - share
+        if not any(len(body).to_bytes(_LENGTH_BYTES, "big")[share:]) and not any(body[: SECTOR_BYTES - rest]):
+            return True
     for at in range(-(offset + _LENGTH_BYTES) % SECTOR_BYTES, len(body), SECTOR_BYTES):
         # This is cheap for a sector that is not zeros, as above.
         if not body[at] and not body[at : at + SECTOR_BYTES].strip(b"\0"):

@@ -529,8 +529,9 @@ def test_holes_behind_the_mark_are_an_unsynced_tail(subject: Subject, holes: lis
     unmarked = verify(subject, data, marked=False)
     if subject.built.data[:4] == b"BKLG":
         assert (unmarked.verdict, unmarked.tail) == (verdict.verdict, verdict.tail)
-    else:
-        # Its first record begins in front of the mark.
+    elif data[:512] == subject.built.data[:512]:
+        # Its first record begins in front of the mark. (Half a first sector, which no power cut leaves, makes
+        # a journal without a header unrecognizable: its length is there and its record is not.)
         assert unmarked.verdict is not Verdict.DAMAGED
 
 

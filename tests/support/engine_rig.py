@@ -41,8 +41,9 @@ def entry_body(ledger: int, number: int, payload: bytes = b"payload", lac: int |
 
 
 def lac_packet(ledger: int, lac: int) -> bytes:
-    """A WRITE_LAC body."""
-    return struct.pack(">qqI", ledger, lac, 0)
+    """A WRITE_LAC body as a client of a CRC-32C ledger sends it."""
+    ids = struct.pack(">qq", ledger, lac)
+    return ids + Digester(DigestType.CRC32C).compute(ids, b"")
 
 
 class Answers:

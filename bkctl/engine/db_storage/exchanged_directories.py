@@ -1,7 +1,9 @@
 """Ledger directories in each other's place: a start that went on would deny every ledger that they hold.
 
 The cookies of a bookie's directories are the same, and say nothing of which one a directory is. Its ledger
-rows do (:mod:`bkctl.scan.ledger_places`); they were counted when they were read into memory.
+rows do (:mod:`bkctl.scan.ledger_places`); they were counted when they were read into memory. Where the
+indexes are on disks of their own, the entry logs may be in each other's place while the indexes are not: then
+the ledgers maps of the logs show it.
 
 An accepted loss changes nothing here: no entry is lost while the disks can be mounted in their order, and a
 bookie that ran on them would put entries where nobody looks for them afterwards.
@@ -10,17 +12,22 @@ bookie that ran on them would put entries where nobody looks for them afterwards
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.settings import BookieSettings
 from bkctl.errors import RefusedError
-from bkctl.scan.ledger_places import exchanged_places
+from bkctl.scan.directory import current, inspect_directory
+from bkctl.scan.ledger_places import count_places, exchanged_places, place_of
+from bkctl.scan.ledgers_of_logs import ledgers_of_logs
+from bkctl.vfs import FileSystem
 
 _log = logging.getLogger(__name__)
 
 
-def refuse_exchanged_directories(settings: BookieSettings, indexes: Sequence[LedgerIndex]) -> None:
+def refuse_exchanged_directories(
+    settings: BookieSettings, indexes: Sequence[LedgerIndex], filesystem: FileSystem
+) -> None:
     """Raise RefusedError where directories hold each other's ledgers; warn of single ledgers out of place.
 
     ``indexes`` are those of the ledger directories, in the order of the configuration.
@@ -30,7 +37,11 @@ def refuse_exchanged_directories(settings: BookieSettings, indexes: Sequence[Led
     counts = [index.loaded for index in indexes]
     exchanged = exchanged_places(counts)
     if exchanged:
-        raise RefusedError(_refusal(settings, indexes, exchanged))
+        examples = [indexes[position].one_of_place(home) for position, home in exchanged.items()]
+        names = [_named(settings, position) for position in range(len(indexes))]
+        raise RefusedError(_refusal(names, exchanged, examples))
+    if settings.indexes != settings.ledger_directories:
+        _refuse_exchanged_logs(settings, filesystem)
     for position, count in enumerate(counts):
         strange = sum(count) - count[position]
         if strange:
@@ -45,15 +56,26 @@ def refuse_exchanged_directories(settings: BookieSettings, indexes: Sequence[Led
             )
 
 
-def _refusal(settings: BookieSettings, indexes: Sequence[LedgerIndex], exchanged: dict[int, int]) -> str:
+def _refuse_exchanged_logs(settings: BookieSettings, filesystem: FileSystem) -> None:
+    names = settings.ledger_directories
+    held = [ledgers_of_logs(filesystem, inspect_directory(filesystem, current(name)).logs) for name in names]
+    exchanged = exchanged_places([count_places(ledgers, len(names)) for ledgers in held])
+    if exchanged:
+        examples = [
+            next(ledger for ledger in held[position] if place_of(ledger, len(names)) == home)
+            for position, home in exchanged.items()
+        ]
+        raise RefusedError(_refusal([f"{name} (its logs)" for name in names], exchanged, examples))
+
+
+def _refusal(names: Sequence[str], exchanged: Mapping[int, int], examples: Sequence[int]) -> str:
     found = "; ".join(
-        f"{_named(settings, position)} holds the ledgers of {_named(settings, home)} (ledger "
-        f"{indexes[position].one_of_place(home)} is one)"
-        for position, home in exchanged.items()
+        f"{names[position]} holds the ledgers of {names[home]} (ledger {example} is one)"
+        for (position, home), example in zip(exchanged.items(), examples, strict=True)
     )
     return (
         f"{found}: the disks are mounted in each other's place. DbLedgerStorage looks for a ledger in the "
-        f"directory at its id modulo {len(indexes)}, and would answer 'no such ledger' for all of these. "
+        f"directory at its id modulo {len(names)}, and would not find any of these. "
         "Mount each disk where its ledgers belong; where the order or the number of ledgerDirectories was "
         "changed instead, give them, and the cookies, the old ones back. Nothing is lost, so --accept-loss "
         "does not start the bookie either"

@@ -27,7 +27,8 @@ def open_db_storages(parts: StorageParts) -> list[LedgerStorage]:
         for number in range(len(parts.settings.ledger_directories)):
             storages.append(_open(parts, number))
             opened.callback(storages[-1].stop)
-        refuse_exchanged_directories(parts.settings, [storage.ledgers for storage in storages])
+        indexes = [storage.ledgers for storage in storages]
+        refuse_exchanged_directories(parts.settings, indexes, parts.filesystem)
         opened.pop_all()
     return list(storages)
 

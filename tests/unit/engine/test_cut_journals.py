@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from bkctl.codec.journal import HEADER_BYTES, decode_previous_end, encode_header
+from bkctl.codec.journal import HEADER_BYTES, decode_previous_end, encode_header, encode_record, fence_record
 from bkctl.codec.last_mark import LastMark, decode_last_mark
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.errors import LedgerLimboError, RefusedError
@@ -111,6 +111,28 @@ def test_starts_that_are_cut_off_one_after_the_other_are_never_refused(version: 
         assert found == [entry_body(5, number, PAYLOAD) for number in ENTRIES]
         for number in (101, 103, 105):
             assert rig.bookie.reads.read(5, number) == entry_body(5, number, PAYLOAD)
+        rig.bookie.abort()
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_fence_whose_entry_id_is_cut_by_the_end_of_a_sector_refuses_no_start(version: int) -> None:
+    """The sector behind it was never written: the fence was not acknowledged, and nothing is damaged."""
+    rig = rolled(version)
+    with rig:
+        path = journal_path(journal_ids(rig)[-1])
+        content = rig.memory.files[path]
+        filler = entry_body(5, 99, bytes(1024 - 12 - 6 - 4 - 36 - len(content) % 512))
+        content += len(filler).to_bytes(4, "big") + filler
+        fence = encode_record(fence_record(5))
+        content += fence[: -len(content) % 512]
+        assert (len(content) % 512, len(fence)) == (0, 20)
+        rewrite(rig, path, content + bytes(4096))
+        report = rig.start()
+        assert (report.damage_count, report.limbo_ledgers) == (0, 0)
+        assert read_or_error(rig, 5, [*ENTRIES, 99]) == [
+            *(entry_body(5, number, PAYLOAD) for number in ENTRIES),
+            filler,
+        ]
         rig.bookie.abort()
 
 

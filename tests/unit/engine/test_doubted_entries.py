@@ -13,13 +13,13 @@ from bkctl.codec.entry import EntryHeader, encode, frame
 from bkctl.codec.journal import encode_header, parse_journal_name
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.write_stage import SingleAdd
-from bkctl.errors import BookieError, LedgerLimboError, NoEntryError, NoLedgerError
+from bkctl.errors import LedgerLimboError, NoEntryError, NoLedgerError
 from bkctl.scan.proved_ids import EntryIds, with_ids
 from bkctl.storage_kinds import SORTED_LEDGER_STORAGE
 from bkctl.types import DigestType
+from tests.support.damaged_journal import JOURNALS, overwrite, payload_damaged, read
 from tests.support.engine_rig import KEY, Answers, EngineRig, entry_body, small_settings
 
-JOURNALS = "/journal0/current"
 INDEX_FILES = replace(
     small_settings(),
     storage=replace(small_settings().storage, storage_class=SORTED_LEDGER_STORAGE),
@@ -64,38 +64,16 @@ def killed(
             answers.wait(number * len(ledgers) + ledgers.index(ledger) + 1)
     assert not answers.bad
     after = rig.cut_off()
-    found = 0
-    for name in after.memory.names(JOURNALS):
-        if parse_journal_name(name) is None:
-            continue
-        file = after.memory.open_to_write(f"{JOURNALS}/{name}")
-        content = file.read_at(0, file.size_bytes)
-        for (ledger, number), change in changes.items():
-            body = body_of(ledger, number)
-            if (at := content.find(frame(body))) >= 0:
-                changed = change(body)
-                assert len(changed) == len(body)
-                file.write_at(at + 4, changed)
-                found += 1
-        file.sync()
-        file.close()
-    assert found == len(changes)
+    for (ledger, number), change in changes.items():
+        body = body_of(ledger, number)
+        changed = change(body)
+        assert len(changed) == len(body)
+        overwrite(after, body, changed)
     return after
 
 
 def says(ledger: int, entry: int) -> Change:
     return lambda body: with_ids(body, EntryIds(ledger, entry))
-
-
-def payload_damaged(body: bytes) -> bytes:
-    return body[:-1] + bytes([body[-1] ^ 1])
-
-
-def read(rig: EngineRig, ledger: int, entry: int) -> bytes | type[BookieError]:
-    try:
-        return rig.bookie.reads.read(ledger, entry)
-    except BookieError as error:
-        return type(error)
 
 
 def assert_all_there(rig: EngineRig, body_of: Callable[[int, int], bytes] = crc32c) -> None:

@@ -181,6 +181,23 @@ def test_a_stranger_is_given_to_the_ledger_its_digest_proves() -> None:
     assert book.check(batch).strangers == {}
 
 
+def test_a_ledger_that_no_survey_has_seen_may_be_a_stranger() -> None:
+    """Where the metadata have all ledgers of a log's map, no entry of the log is read to learn digests."""
+    batch = batch_of(*entries(CRC32C, 4), strange(entries(CRC32C, 1, first=9)[0], 1 << 40))
+    book = DigestBook({5: CRC32C})
+    assert book.check(batch, {5}).strangers == {4: (5, 9)}
+
+
+def test_trials_begin_again_for_a_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book_module, "STRANGER_TRIALS_MAX", 50)
+    batch = batch_of(*entries(CRC32C, 4), strange(entries(CRC32C, 1, first=9)[0], 7 << 40))
+    book = DigestBook(dict.fromkeys((3, 4, 5), CRC32C))
+    siblings = [3, 4, *range(100, 140), 5]
+    assert [book.check(batch, siblings).strangers for _ in range(2)] == [{4: (5, 9)}, {}]
+    book.restart_trials()
+    assert book.check(batch, siblings).strangers == {4: (5, 9)}
+
+
 def test_a_ledger_with_several_entries_is_no_stranger() -> None:
     bodies = [strange(body, 7) for body in entries(CRC32C, 4, first=9)]
     batch = batch_of(*entries(CRC32C, 4), *bodies)

@@ -334,6 +334,21 @@ def test_a_bad_sector_is_never_a_power_cut() -> None:
     assert verify(built.data, LastMark(5, 512), system).verdict is Verdict.DAMAGED
 
 
+@pytest.mark.parametrize("previous", [None, LastMark(4, 9_000)])
+@pytest.mark.parametrize(
+    "start", ["06d41b6468fd175d", "0000002000000000", "000000ff00000001", "424b4c4800000006"]
+)
+def test_other_bytes_in_the_place_of_the_magic_make_no_journal_of_version_1(
+    start: str, previous: LastMark | None
+) -> None:
+    """They may look like the length and half of the ledger id of a record, whose rest is the header's."""
+    header = codec.encode_header(6, previous)
+    fence = codec.encode_record(codec.fence_record(14))
+    verdict = verify(bytes.fromhex(start) + header[8:] + fence.ljust(512, b"\0"))
+    assert [damage.offset for damage in verdict.damage][:1] == [0]
+    assert verdict.verdict is Verdict.DAMAGED
+
+
 def test_an_unreadable_header() -> None:
     built = simple_journal(6, entries=60, payload_bytes=300)
     system = FaultyFileSystem(MemoryFileSystem({PATH: built.data}), [ReadFault(".txn", 0, 10)])
@@ -346,3 +361,22 @@ def test_the_tail_says_where_the_records_end() -> None:
     built = simple_journal(6)
     with JournalScan(MemoryFileSystem({PATH: built.data}), PATH) as scan:
         assert list(scan)[-1] == Tail(built.data_end, "zeros")
+
+
+@pytest.mark.parametrize("cut", [1, 2, 4, 6])
+def test_a_special_record_whose_entry_id_is_cut_by_the_end_of_a_sector_is_what_a_power_cut_leaves(
+    cut: int,
+) -> None:
+    """``cut`` bytes of the id of a fence are there, and the sector behind them was never written."""
+    journal = JournalBuilder(6)
+    journal.add(entry_body(7, 0, bytes(1024 - 512 - 4 - 36 - 12 - cut)))
+    journal.special(codec.fence_record(7))
+    built = journal.build()
+    assert len(built.data) == 1024 + 8 - cut
+    for lost in (built.data[:1024] + bytes(8 - cut), built.data[:1024] + bytes(4096)):
+        verdict = verify(lost, LastMark(5, 512))
+        assert (verdict.verdict, verdict.records) == (Verdict.UNSYNCED_TAIL, 1), cut
+        assert verify(lost, LastMark(5, 1024)).verdict is Verdict.DAMAGED
+    # The same bytes are damage where something stands behind them in that sector.
+    kept = built.data[:1024] + bytes(8 - cut) + b"\x01" + bytes(4095)
+    assert verify(kept, LastMark(5, 512)).verdict is Verdict.DAMAGED

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from bkctl.errors import RefusedError
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.storage_kinds import DB, IDX, StorageKind
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.convertible_bookie import ConvertibleBookie
 
 
@@ -51,6 +53,26 @@ def test_index_directories_that_are_exchanged_are_named(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("cleanly", [False, True])
+def test_log_disks_that_are_exchanged_beside_their_indexes_are_found_by_their_logs(
+    run_cli: Callable[..., Any], tmp_path: Path, cleanly: bool
+) -> None:
+    bookie = ConvertibleBookie.make(tmp_path / "bookie", DB, 2, apart=True)
+    if cleanly:
+        with bookie.started(DB):
+            pass
+    exchange(bookie, 1, 0)
+    named = f"{bookie.root}/l0 \\(its logs\\) holds the ledgers of {bookie.root}/l1 \\(its logs\\)"
+    with pytest.raises(RefusedError, match=named), bookie.started(DB):
+        pass
+    collected = run_cli("gc", "run", bookie.root, "--yes")
+    assert collected.exit_code == 4
+    if cleanly:
+        assert "its logs hold ledgers of directory" in collected.stderr
+    exchange(bookie, 1, 0)
+    bookie.check(DB)
+
+
 def test_index_files_may_be_in_any_directory(tmp_path: Path) -> None:
     bookie = ConvertibleBookie.make(tmp_path / "bookie", IDX, 2)
     exchange(bookie, 1, 0)
@@ -82,9 +104,9 @@ def test_single_ledgers_out_of_place_are_warned_of(caplog: pytest.LogCaptureFixt
     settings = BookieSettings(journal_directories=("/j",), ledger_directories=("/l0", "/l1"))
     indexes = [index_of([*range(0, 40, 2), 7, 9]), index_of(range(1, 40, 2))]
     assert [index.loaded for index in indexes] == [[20, 2], [0, 20]]
-    refuse_exchanged_directories(settings, indexes)
+    refuse_exchanged_directories(settings, indexes, MemoryFileSystem())
     (warned,) = [record.getMessage() for record in caplog.records]
     assert warned.startswith("/l0: 2 of 22 ledger rows")
     assert "ledger 7 is one" in warned
-    refuse_exchanged_directories(settings, [index_of(range(0, 40, 2)), index_of([])])
+    refuse_exchanged_directories(settings, [index_of(range(0, 40, 2)), index_of([])], MemoryFileSystem())
     assert len(caplog.records) == 1
