@@ -31,8 +31,9 @@ ENTRY_BYTES = 1000
 FLUSHED_ENTRIES = 2_000
 ENTRIES_BEFORE_THE_KILL = 3_000
 WINDOW = 128
-START_TIMEOUT_S = 20
-COMMAND_TIMEOUT_S = 60
+#: They end what hangs; a machine that others slow down takes many times what a quiet one does.
+START_TIMEOUT_S = 120
+COMMAND_TIMEOUT_S = 240
 NAMES = ("bookie-1", "bookie-2", "bookie-3")
 REPLICATED_ENTRIES = 5_000
 BROKEN_ENTRY = 2_500
@@ -40,12 +41,13 @@ BROKEN_ENTRY = 2_500
 PAYLOAD_OFFSET = 32 + 4
 COLUMNS = 110
 BKCTL = str(Path(sys.executable).parent / "bkctl")
-#: Ports that nobody else has, and a short lease, so that the restart need not wait for the dead one's.
+#: Ports that nobody else has, and a lease that a process does not lose which gets no processor for seconds.
+#: The restart need not wait for it: the lease of a process that is gone from this machine ends with it.
 OPTIONS = (
     ("bookiePort", "0"),
     ("allowEphemeralPorts", "true"),
     ("httpServerPort", "0"),
-    ("zkTimeout", "2000"),
+    ("zkTimeout", "60000"),
 )
 
 
@@ -109,13 +111,17 @@ class BookieProcess:
 
 
 def run(
-    directory: Path, *words: str, given: str | None = None, quiet: bool = False
+    directory: Path,
+    *words: str,
+    given: str | None = None,
+    quiet: bool = False,
+    code: int = 0,
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of our commands, which is shown unless ``quiet``."""
+    """Run one of our commands, which is shown unless ``quiet``; at another exit code the demo ends."""
     if not quiet:
         sys.stdout.write(f"$ bkctl {' '.join(words)}\n")
         sys.stdout.flush()
-    return subprocess.run(
+    done = subprocess.run(
         [BKCTL, *words],
         cwd=directory,
         env=environment(directory),
@@ -125,6 +131,9 @@ def run(
         check=False,
         timeout=COMMAND_TIMEOUT_S,
     )
+    if done.returncode != code:
+        sys.exit(f"bkctl {' '.join(words)} ended with code {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done
 
 
 def write_until_killed(bookie: BookieProcess) -> list[int]:
@@ -179,8 +188,8 @@ def killed_and_replayed(directory: Path) -> tuple[BookieProcess, int]:
     return bookie, lost + (len(acknowledged) <= FLUSHED_ENTRIES)
 
 
-def broken_and_mended(directory: Path, bookies: dict[str, BookieProcess]) -> bool:
-    """Break a byte on a bookie, find it and mend it from the replicas; whether every copy is right."""
+def broken_and_mended(directory: Path, bookies: dict[str, BookieProcess]) -> None:
+    """Break a byte on a bookie, find it and mend it from the replicas, until every copy is right."""
     name = NAMES[1]
     data = f"{name}/bkctl-data"
     say(f"A ledger in three copies; then {name} stops, and somebody breaks a byte of entry {BROKEN_ENTRY}.")
@@ -200,18 +209,17 @@ def broken_and_mended(directory: Path, bookies: dict[str, BookieProcess]) -> boo
         log.seek(offset)
         log.write(b"X")
     say("It is found, and mended: what is right moves to a fresh log, what is lost comes from the others.")
-    found = run(directory, "doctor", data, "--only", "entry_logs", "--deep", "-o", "table")
+    found = run(directory, "doctor", data, "--only", "entry_logs", "--deep", "-o", "table", code=1)
     for line in found.stdout.splitlines()[:3]:
         show(line)
-    run(directory, "repair", "plan", data, "--deep", "--out", "plan.json")
-    codes = [run(directory, "repair", "run", "plan.json", "--yes").returncode]
+    run(directory, "repair", "plan", data, "--deep", "--out", "plan.json", code=1)
+    run(directory, "repair", "run", "plan.json", "--yes", code=3)
     show("1 of 2 steps is done, the other one needs the bookie running")
     bookies[name] = BookieProcess(directory, name)
-    codes.append(run(directory, "repair", "run", "plan.json", "--yes").returncode)
+    run(directory, "repair", "run", "plan.json", "--yes")
     compared = run(directory, "ledger", "compare", str(row["ledger"]))
     for line in compared.stderr.splitlines():
         show(line.removeprefix("bkctl: "))
-    return (found.returncode, codes, compared.returncode) == (1, [3, 0], 0)
 
 
 @contextmanager
@@ -234,10 +242,10 @@ def story(directory: Path) -> int:
         bookies[NAMES[0]], lost = killed_and_replayed(directory)
         for name in NAMES[1:]:
             bookies[name] = BookieProcess(directory, name)
-        whole = broken_and_mended(directory, bookies)
+        broken_and_mended(directory, bookies)
     took = f"{time.monotonic() - began_s:.0f} s in all"
-    if lost or not whole:
-        say(f"{lost} entries are missing, and the ledger {'is whole' if whole else 'is not whole'}. {took}.")
+    if lost:
+        say(f"{lost} entries are missing. {took}.")
         return 1
     say(f"Nothing is missing ({took}). Now try: bkctl doctor tests/data/demo; bkctl bookie start; bkctl top")
     return 0

@@ -100,7 +100,7 @@ def open_store(directory: str, profile: StoreProfile, *, create: bool) -> RocksS
             _sync_directory(path)
     except OSError as error:
         store.close()
-        raise StorageError(f"{directory}: {error.strerror}", path=directory) from error
+        raise storage_error(error, directory, syncing=True) from error
     except BkctlError:
         store.close()
         raise
@@ -342,7 +342,7 @@ class SstFile:
             # The name is made durable as well, so that a note "this file is done" may rely on it.
             _sync_directory(os.path.dirname(os.path.abspath(self._path)))
         except OSError as error:
-            raise StorageError(f"{self._path}: {error.strerror}", path=self._path) from error
+            raise storage_error(error, self._path, syncing=True) from error
         return self._rows
 
     def abort(self) -> None:

@@ -32,7 +32,14 @@ from contextlib import contextmanager
 from urllib.parse import quote
 
 from bkctl.clock import Clock, SystemClock
-from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, StorageError, as_storage_errors
+from bkctl.errors import (
+    BkctlError,
+    ConnectionFailedError,
+    CorruptionError,
+    StorageError,
+    as_storage_errors,
+    storage_error,
+)
 from bkctl.metadata.api import Subscription, VersionConflictError
 from bkctl.metadata.notices import NoticeThread
 from bkctl.metadata.settings import MetadataSettings
@@ -202,13 +209,16 @@ class SqliteTree(NodeTree):
                     os.link(draft, self._path)
             finally:
                 os.unlink(draft)
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+        try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(handle)  # the name stays: a cluster that was acknowledged is still there tomorrow
             finally:
                 os.close(handle)
         except OSError as error:
-            raise StorageError(f"{self._path}: {error.strerror}", path=self._path) from error
+            raise storage_error(error, self._path, syncing=True) from error
 
     def _fill(self, draft: str) -> None:
         connection = sqlite3.connect(draft, isolation_level=None)

@@ -20,7 +20,7 @@ from typing import cast
 
 from bkctl.client.errors import ClientError
 from bkctl.client.ops.ledger_access import LedgerAccess, require_quorum_fields
-from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
+from bkctl.client.ops.recovery import RecoveryMachine, RecoveryResult, RecoverySettings
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError, RefusedError, UsageError
 from bkctl.metadata.api import StoredLedger
@@ -102,6 +102,8 @@ class InPlaceRepair:
         self._writable: frozenset[str] = frozenset()
         self._up: frozenset[str] = frozenset()
         self._fenced: set[str] = set()
+        #: The first entry that the recovery wrote again, which stands in the newest logs from then on.
+        self._recovered_from: int | None = None
         #: Of the last entries: (entry, bookie) that are there, and those that were written again.
         self._present_before: set[tuple[int, str]] = set()
         self._refreshed: set[tuple[int, str]] = set()
@@ -141,7 +143,10 @@ class InPlaceRepair:
                 "closes it first, which stops its writer"
             )
         settings = RecoverySettings(avoid=self._steps.slow_bookies())
-        await self._steps.run(RecoveryMachine(access, metadata, stored.version, settings))
+        machine = RecoveryMachine(access, metadata, stored.version, settings)
+        result = cast("RecoveryResult", await self._steps.run(machine))
+        if result.entries_rewritten:
+            self._recovered_from = result.lac_found + 1
         self._outcome.recovered = True
         return await self._steps.stored(self.ledger)
 
@@ -212,20 +217,21 @@ class InPlaceRepair:
 
         A Java bookie that reads an entry keeps the records behind it in the old log, without asking its
         index; it would go on with the damaged record. So its neighbours go to the new log together with it.
+        Entries that a recovery wrote again may have been corrupt before; no read shows that afterwards.
         """
         states = {(one.entry, each.bookie): each.state for one in window for each in one.replicas}
         known = self._present_before | {key for key, state in states.items() if state is ReplicaState.PRESENT}
         again: dict[int, list[str]] = {}
-        for copies in wanted:
-            for bookie in copies.targets:
-                if states[copies.entry, bookie] is not ReplicaState.CORRUPT:
-                    continue
-                for entry in range(copies.entry - 1, copies.entry - 1 - READ_AHEAD_ENTRIES, -1):
-                    if (entry, bookie) in self._refreshed or (entry, bookie) not in known | states.keys():
-                        break
-                    if (entry, bookie) in known:
-                        self._refreshed.add((entry, bookie))
-                        again.setdefault(entry, []).append(bookie)
+        targets = [(copies.entry, bookie) for copies in wanted for bookie in copies.targets]
+        moved = [key for key in targets if states[key] is ReplicaState.CORRUPT]
+        moved += [key for key in states if key[0] == self._recovered_from and key in known]
+        for moved_entry, bookie in moved:
+            for entry in range(moved_entry - 1, moved_entry - 1 - READ_AHEAD_ENTRIES, -1):
+                if (entry, bookie) in self._refreshed or (entry, bookie) not in known | states.keys():
+                    break
+                if (entry, bookie) in known:
+                    self._refreshed.add((entry, bookie))
+                    again.setdefault(entry, []).append(bookie)
         last = window[-1].entry
         self._present_before = {key for key in known if key[0] > last - READ_AHEAD_ENTRIES}
         self._refreshed = {key for key in self._refreshed if key[0] > last - READ_AHEAD_ENTRIES} | {
@@ -298,35 +304,35 @@ class InPlaceRepair:
     # --- limbo ----------------------------------------------------------------------------------------------
 
     async def _end_limbo(self, access: LedgerAccess, stored: StoredLedger) -> None:
-        """Take the ledger out of limbo where everything is there now."""
-        await self._add_bookies_without_entries(access, stored.metadata)
-        for outcome in self._outcome.bookies.values():
-            if outcome.bookie not in self._up:
-                continue
-            answer = await self._steps.run(LimboProbeMachine(access, outcome.bookie))
-            if answer is not LimboAnswer.LIMBO:
-                outcome.limbo = Limbo.NO if answer is LimboAnswer.COMPLETE else Limbo.NOT_KNOWN
-                continue
-            outcome.limbo = Limbo.STAYS
-            if not outcome.is_whole:
-                outcome.limbo_reason = "it does not have every entry"
-            elif (await self._steps.stored(self.ledger)).metadata != stored.metadata:
-                outcome.limbo_reason = "the metadata changed meanwhile: run it again"
-            elif self._settings.dry_run:
-                outcome.limbo = Limbo.WOULD_LEAVE
-            else:
-                await self._leave(access, outcome)
+        """Take the ledger out of limbo where everything is there now.
 
-    async def _add_bookies_without_entries(self, access: LedgerAccess, metadata: LedgerMetadata) -> None:
-        """Add an outcome for each bookie that is given no entry, and has the ledger in limbo all the same."""
-        named = dict.fromkeys(bookie for segment in metadata.segments for bookie in segment.bookies)
-        chosen = self._settings.bookies
-        for bookie in named:
-            is_asked = bookie in self._up and (chosen is None or bookie in chosen)
-            if not is_asked or bookie in self._outcome.bookies:
+        A bookie that is given no entry is whole; it has an outcome only if it has the ledger in limbo.
+        """
+        outcomes, chosen = self._outcome.bookies, self._settings.bookies
+        named = (bookie for segment in stored.metadata.segments for bookie in segment.bookies)
+        for bookie in dict.fromkeys([*outcomes, *(one for one in named if chosen is None or one in chosen)]):
+            if bookie not in self._up:
                 continue
-            if await self._steps.run(LimboProbeMachine(access, bookie)) is LimboAnswer.LIMBO:
-                self._of(bookie)
+            answer = await self._steps.run(LimboProbeMachine(access, bookie))
+            if answer is LimboAnswer.LIMBO:
+                await self._leave_if_whole(access, stored, self._of(bookie))
+            elif bookie in outcomes:
+                is_complete = answer is LimboAnswer.COMPLETE
+                outcomes[bookie].limbo = Limbo.NO if is_complete else Limbo.NOT_KNOWN
+
+    async def _leave_if_whole(
+        self, access: LedgerAccess, stored: StoredLedger, outcome: BookieOutcome
+    ) -> None:
+        """Take the ledger out of limbo on a bookie, or note why it stays there."""
+        outcome.limbo = Limbo.STAYS
+        if not outcome.is_whole:
+            outcome.limbo_reason = "it does not have every entry"
+        elif (await self._steps.stored(self.ledger)).metadata != stored.metadata:
+            outcome.limbo_reason = "the metadata changed meanwhile: run it again"
+        elif self._settings.dry_run:
+            outcome.limbo = Limbo.WOULD_LEAVE
+        else:
+            await self._leave(access, outcome)
 
     async def _leave(self, access: LedgerAccess, outcome: BookieOutcome) -> None:
         await self._fence(access, {outcome.bookie})

@@ -46,6 +46,10 @@ class Four:
         found = self.store.ledgers.read_ledger(ledger).metadata
         return {bookie for segment in found.segments for bookie in segment.bookies}
 
+    def writes_to(self, ledger: int) -> tuple[str, ...]:
+        """Return the bookies of the newest ensemble of ``ledger``, which its writer writes to."""
+        return tuple(self.store.ledgers.read_ledger(ledger).metadata.segments[-1].bookies)
+
     def assert_whole(self, *ledgers: int) -> None:
         async def check() -> None:
             async with BookKeeper(self.store) as client:
@@ -128,7 +132,9 @@ def test_an_idle_writer_keeps_its_ledger_until_somebody_asks_for_recovery(run_cl
     assert (waiting.exit_code, row["outcome"], row["left"]) == (3, "partly", 1), waiting.stderr
     assert row["not_moved"][0]["outcome"] == "waiting_for_writer"
     idle.append(b"it is not fenced")
-    # That entry made the writer change to another bookie; what is behind it can be copied.
+    # That entry makes the writer change to another bookie, which may come behind its acknowledgement by the
+    # other two; what is behind the change can be copied.
+    until(lambda: leaving not in four.writes_to(idle.ledger))
     assert run_cli(*command).exit_code == 0
     assert leaving not in four.members(idle.ledger)
     other = four.client.create(3, 3, 2)

@@ -235,8 +235,8 @@ def test_an_entry_whose_id_is_damaged_is_no_reason_to_rebuild_the_index(run_cli:
         ]
     (renamed, ledger, entry), (resized, kept_ledger, kept_entry) = records[20], records[40]
     with log.open("r+b") as stream:
-        stream.seek(renamed + 4 + 8)  # the id's first byte
-        stream.write(b"\x10")
+        stream.seek(renamed + 4 + 8)  # two bits of the id: no digest proves which entry it is
+        stream.write(b"\x11")
         stream.seek(resized)
         stream.write(b"\x40")
     words = (bookie, "--metadata", DEMO / "zk.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,25 @@ def test_a_journal_directory_without_any_journal_gets_a_mark_that_names_none(
             if ledger in flushed:
                 with pytest.raises(LedgerLimboError):
                     running.reads.read(ledger, entry)
+
+
+def test_an_empty_disk_beside_a_damaged_journal_hinders_no_plan(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path
+) -> None:
+    """Its rebuild is planned with --lost-disk; what comes before it are the steps for the journals."""
+    root, conf = bookie.root, tmp_path / "bk.conf"
+    ledgers = ",".join(str(root / f"l{number}") for number in range(COUNT))
+    conf.write_text(
+        f"journalDirectories={root}/j\nledgerDirectories={ledgers}\nallowLoopback=true\n"
+        f"metadataServiceUri=embedded://{tmp_path}/metadata.db\n"
+    )
+    for path in bookie.journals():
+        path.write_bytes(b"")
+    shutil.rmtree(root / "l0")
+    (root / "l0").mkdir()
+    made = run_cli("repair", "plan", "--conf", conf, "--lost-disk", root / "l0", "-o", "ndjson")
+    assert made.exit_code in (1, 3), made.stderr
+    commands = [row["command"] for row in from_ndjson(made.stdout) if row["number"] is not None]
+    assert ["bookie", "rebuild"] in [words[1:3] for words in commands]
+    salvage = next(words for words in commands if words[1:3] == ["journal", "salvage"])
+    assert {f"{root}/l0", f"{root}/l1", f"{root}/j"} <= set(salvage)

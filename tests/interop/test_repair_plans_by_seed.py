@@ -31,6 +31,11 @@ SEEDS = int(os.environ.get("BKCTL_PLAN_SEEDS") or 20)
 FIRST_SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 1)
 #: A repair brings further damage to light; more plans than this would go in circles.
 PLANS_MAX = 5
+#: Ledger id and entry id, and the signs of both: no id is negative.
+IDS_BYTES = 16
+SIGN_BITS = (1 << 127, 1 << 63)
+#: Losses are tried with so many seeds for one hundred of the others, and with two at least.
+LOSS_SEEDS = max(2, SEEDS * 6 // 100)
 #: Seeds behind which all bookies are stopped and audited.
 SEEDS_BETWEEN_AUDITS = 20
 
@@ -146,7 +151,7 @@ def test_every_acknowledged_entry_is_on_every_bookie_again(
             assert audited(run_cli, cluster, tmp_path) == "clean", seed
 
 
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + 2))
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + LOSS_SEEDS))
 def test_what_no_replica_has_any_more_is_listed_and_nothing_else(
     run_cli: Run, cluster: MixedCluster, tmp_path: Path, seed: int
 ) -> None:
@@ -244,10 +249,15 @@ def entries_in(
     """Return the entries that stand in the logs with their headers and digests, of ``frames`` if given.
 
     The size word does not count: where it alone is damaged the digest proves the entry, and a salvage has it.
+    Nor does one bit of the ids. The metadata have the passwords of MAC digests.
     """
     content = b"".join(path.read_bytes() for path in disks.logs())
     if frames is not None:
-        return {key: frame for key, frame in frames.items() if frame in content}
+        return {
+            key: frame
+            for key, frame in frames.items()
+            if frame in content or differs_by_one_bit_of_an_id(frame, content)
+        }
     found = {}
     for ledger, written in cluster.ledgers.items():
         head = 32 + {"CRC32": 8, "CRC32C": 4, "MAC": 20}[written.digest]
@@ -256,3 +266,14 @@ def entries_in(
             if at >= 0:
                 found[ledger, entry] = content[at - head : at + SIZE]
     return found
+
+
+def differs_by_one_bit_of_an_id(frame: bytes, content: bytes) -> bool:
+    """Return whether a record stands in some bytes with a flipped bit in one of its ids, not the sign's."""
+    at = content.find(frame[IDS_BYTES:])
+    while at >= IDS_BYTES:
+        flipped = int.from_bytes(frame[:IDS_BYTES]) ^ int.from_bytes(content[at - IDS_BYTES : at])
+        if flipped.bit_count() == 1 and flipped not in SIGN_BITS:
+            return True
+        at = content.find(frame[IDS_BYTES:], at + 1)
+    return False

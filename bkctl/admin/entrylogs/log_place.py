@@ -77,7 +77,7 @@ def find_log(
             raise NotFoundError(f"{path}: no such file or directory")
         folders = [path] if status.is_dir else [_ledger_directory(path)]
         for directory in directories(fs, folders):
-            for log in _logs(fs, directory.path):
+            for log in logs_with_quarantine(fs, directory.path):
                 is_there = basename(dirname(log.path)) == QUARANTINE_NAME
                 is_named = status.is_dir or normpath(log.path) == normpath(path)
                 if is_named and log_id in (None, log.log_id) and in_quarantine in (None, is_there):
@@ -94,7 +94,8 @@ def find_log(
     return _placed(fs, log, current_dir)
 
 
-def _logs(fs: FileSystem, current_dir: str) -> list[LogFile]:
+def logs_with_quarantine(fs: FileSystem, current_dir: str) -> list[LogFile]:
+    """Return the logs of a ledger directory, and those that lie in quarantine there. Raises StorageError."""
     logs = [log for log in inspect_directory(fs, current_dir).logs if not log.compaction]
     return logs + [each.log for each in quarantined_logs(fs, current_dir)]
 

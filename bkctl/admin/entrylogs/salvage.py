@@ -1,13 +1,12 @@
 """``entrylog salvage``: the records of a damaged log that prove themselves, copied to a fresh log.
 
-Of each record it is known how it is proved: by its digest, where the ledger's digest type is known (of the
-MAC digest with the password), else only by its place in the chain of sizes and ids; a record of which the
-digest says that it is wrong is not copied. Copied is what the index names, and what the index has nowhere; a
-record of which the index has a newer place is garbage. So is one of a ledger of which neither the index has
-a row, nor the metadata know anything, nor its digest a type: it was deleted, or its id is damaged.
+Which records prove themselves, ``salvaged_records`` says. An entry whose record does not is searched for in
+all logs of the bookie, those in quarantine among them (``second_copies``), and a whole copy that is found
+there goes into the fresh log as well.
 
-An entry that the index names and no record proves is lost: it is listed, and its ledger is put into limbo.
-Its row stays, and names a log that is not there, so that a read fails and never is "no such entry".
+An entry that the index names and no record of any log proves is lost: it is listed, and its ledger is put
+into limbo. Its row stays, and names a log that is not there, so that a read fails and never is "no such
+entry".
 
 The steps: the fresh log's id (``lastId``), its records, map, header and name, all durable and read back; the
 rows of the copied records, synced; the ledgers in limbo, synced; the manifest; and only then the source goes
@@ -17,14 +16,15 @@ into quarantine, where it stays. Until then every row names a record that is the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, field
 from posixpath import dirname, join
 
 from bkctl.admin.entrylogs.log_place import LogPlace
 from bkctl.admin.entrylogs.quarantine import Move, note_id, refuse_taken, set_aside
-from bkctl.admin.entrylogs.rows_of_log import RowsOfLog
-from bkctl.admin.index.stopped_index import EntryRows, IndexDatabases, StoppedIndex, refuse_damaged
+from bkctl.admin.entrylogs.salvaged_records import Counts, SecondCopy, places, read_rows
+from bkctl.admin.entrylogs.second_copies import find_second_copies, read_second_copies
+from bkctl.admin.index.stopped_index import IndexDatabases, StoppedIndex
 from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows
 from bkctl.admin.journals.skipped_records import LedgerRecords
 from bkctl.admin.repairs.repair_journal import (
@@ -37,19 +37,20 @@ from bkctl.clock import Clock
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.last_id import LAST_ID_NAME
-from bkctl.codec.location import Location, decode_value, encode_key
+from bkctl.codec.location import encode_key
 from bkctl.codec.losses import Loss, Losses, Range, merged_ranges
 from bkctl.codec.quarantine_manifest import QuarantineManifest, manifest_name
 from bkctl.engine.entrylog.log_allocator import LogIds
 from bkctl.engine.entrylog.log_writer import OFFSET_MAX, LogWriter
-from bkctl.errors import CorruptionError, RefusedError
-from bkctl.scan.checked import CheckedBatch, CheckedItem, checked
-from bkctl.scan.damage import Damage, MissingEntries, Tail
+from bkctl.errors import CorruptionError
+from bkctl.reporting import Advance, nobody
+from bkctl.scan.checked import CheckedBatch
+from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.files.entrylogs import survey_logs
 from bkctl.scan.files.loss import LossTracker
-from bkctl.scan.proof import Evidence
+from bkctl.scan.proved_ids import EntryIds
 from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 
@@ -58,68 +59,43 @@ _CAUSE = "damage of an entry log"
 _NOT_DECODED = "damage of an entry log, and rows of the index that do not decode"
 _KEY_BYTES = 16
 _SIZE_BYTES = 4
-#: A damaged range is asked entry by entry only so far; what has a row is known from the rows.
-_ASKED_MAX = 100_000
-
-
-@dataclass(slots=True)
-class Counts:
-    """The records of a log: copied ``by_digest`` and ``by_structure``; left out are the others.
-
-    ``superseded`` have a newer place, ``unknown`` are of ledgers that nobody knows. Of the copied ones
-    ``unnamed`` had no row: they get one where their ledger is known.
-    """
-
-    by_digest: int = 0
-    by_structure: int = 0
-    superseded: int = 0
-    unnamed: int = 0
-    unknown: int = 0
-
-    @property
-    def copied(self) -> int:
-        """All that are copied."""
-        return self.by_digest + self.by_structure
 
 
 @dataclass(frozen=True, slots=True)
 class LogSalvage:
     """The effect of a salvage; ``target`` is the id of the fresh log, None where nothing is to be copied.
 
-    ``lost`` is the number of entries that the index names and no record proves, ``moved`` are the ledgers
-    with a record that is copied.
+    ``moved`` are the ledgers with a record that is copied, ``second_copies`` the entries whose record is
+    damaged, and that stand whole elsewhere.
     """
 
     place: LogPlace
     target: int | None
     counts: Counts
     damage: tuple[Damage, ...]
-    lost: int
     losses: Losses
     moved: frozenset[int] = frozenset()
+    second_copies: Mapping[EntryIds, SecondCopy] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> int:
+        """The number of entries that no record proves."""
+        return sum(last - first + 1 for loss in self.losses.losses for first, last in loss.entries)
 
     @property
     def is_needed(self) -> bool:
         """Whether anything is wrong with the log."""
-        return bool(self.damage or self.losses.losses)
-
-
-@dataclass(slots=True)
-class _Reading:
-    """One pass over the source, with what it is judged by."""
-
-    rows: RowsOfLog
-    locations: EntryRows
-    ledgers: Set[int]
-    book: DigestBook
-    counts: Counts = field(default_factory=Counts)
-    moved: set[int] = field(default_factory=set)
+        return bool(self.damage or self.losses.losses or self.second_copies)
 
 
 def plan_salvage(
-    fs: WritableFileSystem, place: LogPlace, book: DigestBook, databases: IndexDatabases
+    fs: WritableFileSystem,
+    place: LogPlace,
+    book: DigestBook,
+    databases: IndexDatabases,
+    advance: Advance = nobody,
 ) -> LogSalvage:
-    """Return what a salvage keeps and what is lost; nothing is written.
+    """Return what a salvage keeps and what is lost; write nothing. ``advance`` gets bytes that are read.
 
     Raises RefusedError where it would not be safe, CorruptionError when the index cannot be read,
     StorageError.
@@ -131,39 +107,61 @@ def plan_salvage(
     index = StoppedIndex(fs, place.space, databases)
     store, ledgers = index.entries(), index.ledgers()
     try:
-        reading = _read(place, store, set(known_ledgers(ledgers, lambda _: True)), book)
-        for item in _items(fs, place, reading):
+        reading = read_rows(place, store, set(known_ledgers(ledgers, lambda _: True)), book)
+        for item in reading.items(fs, place, advance):
             if isinstance(item, CheckedBatch):
-                _kept(item, reading)
+                reading.kept(item)
                 tracker.entries(item)
             elif isinstance(item, Damage):
                 tracker.damaged(item)
-        verdict = tracker.verdict()
-        lost, ranges = _lost(reading, verdict.damage)
+        damage = tracker.verdict().damage
+        missing = {ledger: merged_ranges(ranges) for ledger, ranges in reading.lost(damage).items()}
+        copies = find_second_copies(fs, place, missing, book, advance)
+        reading.counts.count_second_copies(copies.values())
+        losses = _losses(missing, copies, is_partial=bool(reading.rows.damaged))
         # Whether the rows can be read is known before anything is written.
-        limbo_operations(ledgers, {ledger: LedgerRecords() for ledger in ranges}, ())
+        limbo_operations(ledgers, {loss.ledger: LedgerRecords() for loss in losses}, ())
     finally:
         store.close()
         ledgers.close()
-    cause = _NOT_DECODED if reading.rows.damaged else _CAUSE
-    losses = tuple(
-        Loss(ledger, merged_ranges(ranges[ledger]), bool(reading.rows.damaged), cause)
-        for ledger in sorted(ranges)
-    )
-    target = _next_id(fs, place) if reading.counts.copied else None
     return LogSalvage(
         place,
-        target,
+        _next_id(fs, place) if reading.counts.copied else None,
         reading.counts,
-        verdict.damage,
-        lost,
+        damage,
         Losses(place.bookie, MADE_BY, losses),
-        frozenset(reading.moved),
+        frozenset(reading.moved.union(ids.ledger for ids in copies)),
+        copies,
     )
+
+
+def _losses(
+    missing: Mapping[int, tuple[Range, ...]], copies: Container[EntryIds], *, is_partial: bool
+) -> tuple[Loss, ...]:
+    """Return what is lost of each ledger: entries without a record, of which no other log has a copy.
+
+    ``is_partial`` says that rows of the index do not decode, so that there may be more.
+    """
+    losses = []
+    for ledger in sorted(missing):
+        left = merged_ranges(
+            (entry, entry)
+            for first, last in missing[ledger]
+            for entry in range(first, last + 1)
+            if EntryIds(ledger, entry) not in copies
+        )
+        if left:
+            losses.append(Loss(ledger, left, is_partial, _NOT_DECODED if is_partial else _CAUSE))
+    return tuple(losses)
 
 
 def salvage_log(
-    fs: WritableFileSystem, clock: Clock, salvage: LogSalvage, book: DigestBook, databases: IndexDatabases
+    fs: WritableFileSystem,
+    clock: Clock,
+    salvage: LogSalvage,
+    book: DigestBook,
+    databases: IndexDatabases,
+    advance: Advance = nobody,
 ) -> None:
     """Do what was planned, in directories that a ``DirectoryLock`` holds.
 
@@ -193,7 +191,7 @@ def salvage_log(
     )
     note_id(fs, last_id, max(place.log.log_id, salvage.target or 0))
     if salvage.target is not None:
-        _copy(fs, salvage, salvage.target, book, databases)
+        _copy(fs, salvage, salvage.target, book, databases, advance)
         _move_rows(fs, place, salvage.target, databases)
     put_rows(fs, [place.space], {ledger: LedgerRecords() for ledger in lost}, lost, databases)
     reason = f"salvaged: {len(salvage.damage)} damaged ranges, {salvage.lost} entries lost"
@@ -249,112 +247,6 @@ def _kept_aside(place: LogPlace) -> Move:
     return Move(place, place.log.path, place.log.path, manifest)
 
 
-def _read(place: LogPlace, store: EntryRows, ledgers: Set[int], book: DigestBook) -> _Reading:
-    """Read the rows that the index has of a log.
-
-    Raises CorruptionError where rows may be missing, RefusedError for an index that is lost.
-    """
-    refuse_damaged(store)
-    rows = RowsOfLog(store, place.log.log_id)
-    if rows.is_empty_index:
-        raise RefusedError(f"{store.path}: has no row; rebuild the index first: bkctl index rebuild")
-    return _Reading(rows, store, ledgers, book)
-
-
-def _places(store: EntryRows, keys: list[bytes]) -> list[Location | None]:
-    """Return where the index has entries; a row that does not decode says nothing."""
-    return [None if value is None else _place(value) for value in store.get_many(keys)]
-
-
-def _place(value: bytes) -> Location | None:
-    try:
-        return decode_value(value)
-    except CorruptionError:
-        return None
-
-
-def _items(fs: FileSystem, place: LogPlace, reading: _Reading) -> Iterator[CheckedItem]:
-    evidence = Evidence(digesters=reading.book.digesters, located=reading.rows.located)
-    with EntryLogScan(fs, place.log.path, evidence) as scan:
-        yield from scan.head.damage
-        for item in checked(scan, scan.records, reading.book):
-            if isinstance(item, Tail) and item.kind == "torn" and scan.head.header.has_map:
-                size_bytes = scan.file.size_bytes - item.offset
-                yield Damage(
-                    place.log.path, item.offset, size_bytes, "rolled log is cut", "whole records", item.found
-                )
-            yield item
-
-
-def _kept(item: CheckedBatch, reading: _Reading) -> list[int]:
-    """Return which records of a batch are copied, and count them."""
-    batch, check, counts = item.batch, item.check, reading.counts
-    sound = [
-        index for index in range(len(batch)) if index not in check.failing and index not in check.strangers
-    ]
-    named = {
-        index
-        for index in sound
-        if reading.rows.take(batch.offset(index), batch.ledgers[index], batch.entries[index])
-    }
-    others = [index for index in sound if index not in named]
-    found = _places(reading.locations, [_key(batch, index) for index in others])
-    nowhere = {index for index, place in zip(others, found, strict=True) if place is None}
-    unnamed = {index for index in nowhere if not _is_of_nobody(reading, batch.ledgers[index])}
-    kept = [index for index in sound if index in named or index in unnamed]
-    by_digest = sum(check.ok(index, batch.ledgers[index]) is True for index in kept)
-    reading.moved.update(batch.ledgers[index] for index in kept)
-    counts.by_digest += by_digest
-    counts.by_structure += len(kept) - by_digest
-    counts.unnamed += len(unnamed)
-    counts.unknown += len(nowhere) - len(unnamed)
-    counts.superseded += len(others) - len(nowhere)
-    return kept
-
-
-def _is_of_nobody(reading: _Reading, ledger: int) -> bool:
-    """Return whether nothing speaks for a ledger, though the metadata were asked."""
-    is_asked = reading.book.enabled and reading.book.has_metadata
-    return is_asked and ledger not in reading.ledgers and reading.book.digester(ledger) is None
-
-
-def _key(batch: EntryBatch, index: int) -> bytes:
-    start = batch.starts[index] + _SIZE_BYTES
-    return bytes(batch.buffer[start : start + _KEY_BYTES])
-
-
-def _lost(reading: _Reading, damage: Iterable[Damage]) -> tuple[int, dict[int, list[Range]]]:
-    """Return the entries that are lost: rows without a record, and what damage names and no row has."""
-    count, ranges = 0, dict[int, list[Range]]()
-    for ledger, entry in reading.rows.left():
-        ranges.setdefault(ledger, []).append((entry, entry))
-        count += 1
-    for missing in _named_by(reading, damage):
-        first, last = missing.first_entry, missing.last_entry
-        if (
-            missing.ledger not in reading.ledgers
-            or first is None
-            or last is None
-            or last - first >= _ASKED_MAX
-        ):
-            continue
-        entries = list(range(first, last + 1))
-        found = _places(reading.locations, [encode_key(missing.ledger, entry) for entry in entries])
-        nowhere = [(entry, entry) for entry, there in zip(entries, found, strict=True) if there is None]
-        if nowhere:
-            ranges.setdefault(missing.ledger, []).extend(nowhere)
-            count += len(nowhere)
-    return count, ranges
-
-
-def _named_by(reading: _Reading, damage: Iterable[Damage]) -> Iterator[MissingEntries]:
-    """Yield what damage names, without the ids in headers of places where the index says whose they are."""
-    for one in damage:
-        if not one.readable:
-            is_known = reading.rows.is_named(one.offset)
-            yield from (missing for missing in one.missing if not (is_known and missing.evidence == "header"))
-
-
 def _next_id(fs: WritableFileSystem, place: LogPlace) -> int:
     ids = LogIds(place.log_dirs, fs)
     ids.open()
@@ -362,7 +254,12 @@ def _next_id(fs: WritableFileSystem, place: LogPlace) -> int:
 
 
 def _copy(
-    fs: WritableFileSystem, salvage: LogSalvage, target: int, book: DigestBook, databases: IndexDatabases
+    fs: WritableFileSystem,
+    salvage: LogSalvage,
+    target: int,
+    book: DigestBook,
+    databases: IndexDatabases,
+    advance: Advance,
 ) -> None:
     """Write the fresh log, durably, and read it back."""
     place = salvage.place
@@ -371,14 +268,17 @@ def _copy(
     store = StoppedIndex(fs, place.space, databases).entries()
     written = hashlib.sha256()
     try:
-        reading = _read(place, store, ledgers, book)
+        reading = read_rows(place, store, ledgers, book)
         file = fs.create(path)
         try:
             log = LogWriter(target, file)
             log.write_header()
-            for item in _items(fs, place, reading):
+            for item in reading.items(fs, place, advance):
                 if isinstance(item, CheckedBatch):
-                    _append(log, item.batch, _kept(item, reading), written)
+                    _append(log, reading.kept(item).bodies(), written)
+            for kept, copies in read_second_copies(fs, salvage.second_copies, book):
+                reading.counts.count_second_copies(copies)
+                _append(log, kept.bodies(), written)
             log.finish()
             log.sync()
         finally:
@@ -393,14 +293,13 @@ def _copy(
     _read_back(fs, path, salvage.counts.copied, written.digest())
 
 
-def _append(log: LogWriter, batch: EntryBatch, kept: list[int], written: hashlib._Hash) -> None:
-    bodies = [bytes(batch.body(index)) for index in kept]
+def _append(log: LogWriter, bodies: list[bytes], written: hashlib._Hash) -> None:
     if not bodies:
         return
     sizes = list(map(len, bodies))
     places = log.fitting(sizes, OFFSET_MAX)
     if len(places) <= len(sizes):
-        # The kept records are a part of a log that was small enough.
+        # The records stood in a log that was small enough, or are copies of those that did.
         raise CorruptionError("salvaged log", expected="less than 2 GiB", found=f"{sum(sizes)} bytes more")
     log.write([body[:_KEY_BYTES] for body in bodies], bodies, sizes, places)
     for body in bodies:
@@ -432,10 +331,10 @@ def _move_rows(fs: WritableFileSystem, place: LogPlace, target: int, databases: 
     try:
         with EntryLogScan(fs, join(place.current_dir, log_name(target))) as scan:
             for batch in scan.batches():
-                keys = [_key(batch, index) for index in range(len(batch))]
+                keys = [encode_key(*ids) for ids in zip(batch.ledgers, batch.entries, strict=True)]
                 chosen = [
                     index
-                    for index, there in enumerate(_places(store, keys))
+                    for index, there in enumerate(places(store, keys))
                     if (batch.ledgers[index] in known if there is None else there.log_id == place.log.log_id)
                 ]
                 if chosen:

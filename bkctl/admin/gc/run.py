@@ -33,6 +33,8 @@ from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, RefusedEr
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.directory import LogFile, is_key_value_store
 from bkctl.scan.index import METADATA_CACHE
+from bkctl.scan.ledger_places import place_of_most
+from bkctl.scan.ledgers_of_logs import ledgers_of_logs
 from bkctl.vfs import WritableFileSystem
 
 DELETE_LEDGERS = "delete_ledgers"
@@ -129,6 +131,7 @@ def prepare(
             filesystem, space, index, cluster, judged_dead=options.delete_ledgers, confirmed=options.confirmed
         )
         _check_index(found)
+        _check_places(filesystem, found)
         if options.delete_ledgers:
             # These would come back by the next replay, and are deleted after it.
             found.gone -= found.unreplayed.ledgers
@@ -265,6 +268,25 @@ def _check_index(found: Survey) -> None:
         raise RefusedError(
             f"{where}: its bookie did not shut down cleanly, and its journals are not found; {way_out}. Name"
             " the journal directory as well, or start the bookie once"
+        )
+
+
+def _check_places(filesystem: WritableFileSystem, found: Survey) -> None:
+    """Raise RefusedError when the logs are those of another ledger directory: no row here speaks for them.
+
+    A conversion leaves such logs, too, beside those that its rows speak for.
+    """
+    space = found.space
+    if space.position is None or space.directories < 2:
+        return
+    home = place_of_most(ledgers_of_logs(filesystem, space.logs), space.directories)
+    if home in (None, space.position):
+        return
+    if found.index.ledgers.isdisjoint(ledgers_of_logs(filesystem, space.logs, len(space.logs))):
+        raise RefusedError(
+            f"{space.log_dirs[0]}: its logs hold ledgers of directory {home} of the cookie's list, and this"
+            f" is {space.position} (counted from 0), so every entry would look dead; nothing was removed."
+            " Mount each disk where its ledgers belong"
         )
 
 

@@ -17,8 +17,9 @@ LOG_INSTEAD = (
 
 JOURNAL_INSTEAD = (
     "bring the file back from a copy, if there is one. In front of the last mark nothing of it is replayed, "
-    "and the bookie trims it by and by; behind the mark the next start is refused: 'bkctl journal salvage' "
-    "copies what can be read to a fresh directory, lists what is lost and puts its ledgers into limbo"
+    "and the bookie trims it by and by; behind the mark the next start is refused, or, where only digests "
+    "of whole records fail, may put ledgers into limbo: 'bkctl journal salvage' copies what can be read to a "
+    "fresh directory, lists what is lost and puts its ledgers into limbo"
 )
 
 _UNCHECKED_INSTEAD = (

@@ -106,7 +106,7 @@ def convert_command(
 
     Refused with exit code 4: for a bookie that runs, a missing cookie, a damaged or lost index, a disk
     without room for the new files (--dry-run shows how large they are), a compaction or a rebuild that was
-    cut off, and a log in quarantine. Exit code 1: a row names no record.
+    cut off, and a log in quarantine. Exit code 1: a row names no record; 7: the record of another entry.
 
     Examples:
 

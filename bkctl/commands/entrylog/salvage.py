@@ -17,10 +17,15 @@ from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.progress import progress
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
+    from bkctl.admin.entrylogs.log_place import LogPlace
     from bkctl.admin.entrylogs.salvage import LogSalvage
+    from bkctl.admin.entrylogs.salvaged_records import Counts
+    from bkctl.admin.index.stopped_index import IndexDatabases
+    from bkctl.scan.digest_book import DigestBook
 
 SALVAGE_SCHEMA: Schema = (
     Key(
@@ -62,11 +67,13 @@ def salvage_command(
     """[offline] [writes] Copy the provably good records of a damaged log to a fresh log, and point the
     index at it.
 
-    A record is copied when its digest is known and checks. A record whose digest is not known is copied
-    when the chain of sizes and ids around it is whole. 'by_digest' and 'by_structure' count the two kinds.
-    Give --metadata, and the password for the MAC digest, so that digests can prove more of them. A record
-    whose digest does not check is lost. With --metadata a record is left out, too, whose ledger neither the
-    metadata nor the index know: it was deleted, or its id is damaged.
+    A record is copied when its digest is known and checks ('by_digest'), or when its digest is not known and
+    the chain of sizes and ids around it is whole ('by_structure'). Give --metadata, and the password for the
+    MAC digest, so that digests can prove more. A record whose digest does not check is lost, unless the
+    digest proves which one of its ids is damaged: then the copy gets the right one. With --metadata a record
+    is left out, too, whose ledger neither the metadata nor the index know: it was deleted, or its id is
+    damaged. Where an interrupted replay or compaction left another whole copy of a damaged record, in any log
+    of the bookie or in quarantine, that one is copied.
 
     The fresh log is durable and has been read back before the index points at it. Entries that the index
     names and no record proves are listed (--losses), and their ledgers are put into limbo; 'bkctl ledger
@@ -75,7 +82,6 @@ def salvage_command(
     undo' takes a salvage back.
 
     A log without damage is left alone (exit code 3 when digests of its records are not known).
-
     Exit code 1 when entries are lost, 4 while a bookie uses the directory.
 
     Examples:
@@ -85,11 +91,9 @@ def salvage_command(
       bkctl entrylog salvage /data/bookie/ledgers/current/1c.log --losses losses.json --yes
     """
     from bkctl.admin.entrylogs.log_place import find_log
-    from bkctl.admin.entrylogs.salvage import plan_salvage, salvage_log
     from bkctl.admin.index.stopped_index import rocks_databases
     from bkctl.admin.logs.digests import digest_book
     from bkctl.admin.repairs.repair_undo import settle_before
-    from bkctl.clock import SystemClock
     from bkctl.directories.holders import DirectoryLock
 
     filesystem, databases, secret = PosixFileSystem(), rocks_databases(), password.read()
@@ -100,20 +104,41 @@ def salvage_command(
     with metadata.opened() as (dump, find):
         book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         if dry_run:
-            salvage = plan_salvage(filesystem, place, book, databases)
+            salvage = _planned(filesystem, place, book, databases)
         else:
             with DirectoryLock(*place.every_dir) as lock:
                 place = find_log(filesystem, paths, log_id)
-                salvage = plan_salvage(filesystem, place, book, databases)
+                salvage = _planned(filesystem, place, book, databases)
                 if salvage.is_needed:
                     ask(_question(salvage), yes=yes)
                     write_losses(losses, salvage.losses)
                     lock.recheck()
-                    salvage_log(filesystem, SystemClock(), salvage, book, databases)
+                    _carry_out(filesystem, salvage, book, databases)
     write_rows(_rows(salvage), SALVAGE_SCHEMA, output)
     if not salvage.is_needed and salvage.counts.by_structure:
         raise typer.Exit(3)
     raise typer.Exit(int(bool(salvage.losses.losses)))
+
+
+def _planned(
+    filesystem: PosixFileSystem, place: LogPlace, book: DigestBook, databases: IndexDatabases
+) -> LogSalvage:
+    from bkctl.admin.entrylogs.salvage import plan_salvage
+
+    # Where entries are lost other logs are read, too, so that the bytes are not known beforehand.
+    with progress(f"read {place.log.path}") as advance:
+        return plan_salvage(filesystem, place, book, databases, advance)
+
+
+def _carry_out(
+    filesystem: PosixFileSystem, salvage: LogSalvage, book: DigestBook, databases: IndexDatabases
+) -> None:
+    from bkctl.admin.entrylogs.salvage import salvage_log
+    from bkctl.clock import SystemClock
+
+    log = salvage.place.log
+    with progress(f"copy {log.path}", log.size_bytes) as advance:
+        salvage_log(filesystem, SystemClock(), salvage, book, databases, advance)
 
 
 def _question(salvage: LogSalvage) -> str:
@@ -132,6 +157,16 @@ def _why_nothing(salvage: LogSalvage) -> str:
         f"no damage is found, and nothing is done; but the digests of {unchecked} records are not known:"
         " --metadata tells them"
     )
+
+
+def _what_is_special(counts: Counts) -> str | None:
+    """Return which of the copied records are not what a salvage copies usually, None where all are."""
+    kinds = {
+        "had no row in the index": counts.unnamed,
+        "got the ids that their digests prove": counts.renamed,
+        "are second copies, of records that are damaged": counts.second_copies,
+    }
+    return "; ".join(f"{count} of them {what}" for what, count in kinds.items() if count) or None
 
 
 def _rows(salvage: LogSalvage) -> Iterator[dict[str, Any]]:
@@ -166,7 +201,7 @@ def _rows(salvage: LogSalvage) -> Iterator[dict[str, Any]]:
             "records": counts.copied,
             "by_digest": counts.by_digest,
             "by_structure": counts.by_structure,
-            "detail": f"{counts.unnamed} of them had no row in the index" if counts.unnamed else None,
+            "detail": _what_is_special(counts),
         }
     yield nothing | {
         "kind": "kept",

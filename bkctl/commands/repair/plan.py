@@ -260,19 +260,21 @@ def _journal_salvage(row: dict[str, Any], configuration: ConfigurationOptions, p
     from bkctl.scan.files.paths import directories as found_directories
     from bkctl.vfs import PosixFileSystem
 
-    several = False
+    filesystem = PosixFileSystem()
     if configuration.conf is not None:
+        # A disk of these may be empty, or not mounted: nothing is searched for in them.
         directories = bookie_config(configuration).directories
-        several = len(directories.journals) > 1
+        journals = set(directories.journals)
         places = (*directories.journals, *directories.ledgers, *directories.index_places)
         paths = list(dict.fromkeys(places))
-    filesystem = PosixFileSystem()
+    else:
+        journals = {found.path for found in found_directories(filesystem, paths) if found.journals}
+        journals.add(row["dir"])
     ids = sorted(filter(None, map(parse_journal_name, filesystem.names(row["dir"]))))
     chosen = [
         word for journal_id in (ids or [row["journal_id"]])[:1] for word in ("--journal", hex(journal_id))
     ]
-    others = {found.path for found in found_directories(filesystem, paths) if found.journals}
-    if several or len(others | {row["dir"]}) > 1:
+    if len(journals) > 1:
         chosen = ["--journal-dir", row["dir"]]
     uri = configuration.metadata_uri
     metadata = ["--metadata", uri] if uri is not None else []

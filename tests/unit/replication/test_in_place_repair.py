@@ -213,6 +213,18 @@ def test_an_open_ledger_is_refused_or_recovered_first() -> None:
     assert (outcome.recovered, outcome.last_entry) == (True, 9)
 
 
+def test_neighbours_of_what_a_recovery_wrote_again_are_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java reads ahead in the old log, where the entries that were written again may be damaged."""
+    monkeypatch.setattr("bkctl.replication.in_place_repair.READ_AHEAD_ENTRIES", 3)
+    world = ReplicaWorld(replace(ALL, state=LedgerState.OPEN, last_entry=-1), lac_found=5)
+    for model in world.bookies.values():
+        model.entries = {entry: entry_body(entry) for entry in range(10)}
+    outcome = repaired(world, recovers=True)
+    assert (outcome.recovered, outcome.is_whole) == (True, True)
+    assert [sorted(model.adds) for model in world.bookies.values()] == [[3, 4, 5]] * 3
+    assert {one.rewritten for one in outcome.bookies.values()} == {3}
+
+
 def test_a_dry_run_changes_nothing_and_says_what_a_run_does() -> None:
     world = ReplicaWorld(TWO)
     world.bookies["b"] = replace(world.bookies["b"], entries={}, limbo=True, fenced=False)

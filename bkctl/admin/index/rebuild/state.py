@@ -227,12 +227,12 @@ def _open_no_link(path: str, flags: int) -> int:
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory durable. Raises StorageError."""
+    """Make the names in a directory durable. Raises SyncError."""
     _sync(path or ".", os.O_DIRECTORY)
 
 
 def sync_file(path: str) -> None:
-    """Make a file's content durable. Raises StorageError."""
+    """Make a file's content durable. Raises SyncError."""
     _sync(path, 0)
 
 
@@ -244,7 +244,7 @@ def _sync(path: str, flags: int) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path) from error
+        raise storage_error(error, path, syncing=True) from error
 
 
 def drop_whole(path: str) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bkctl.admin.gc.plan import COMPACT, REMOVE
-from bkctl.admin.gc.run import DELETE_LEDGERS, FINISH, LEFT, SET_ASIDE, RunOptions, perform
-from bkctl.admin.ledgers.known_ledgers import DumpedCluster
+from bkctl.admin.gc.run import DELETE_LEDGERS, FINISH, LEFT, SET_ASIDE, RunOptions, perform, prepare
+from bkctl.admin.ledgers.known_ledgers import DumpedCluster, NoCluster
 from bkctl.codec import ledger_data
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key
 from bkctl.codec.ledger_data import LedgerData
@@ -32,7 +32,7 @@ from bkctl.metadata.uri import open_metadata_store
 from bkctl.vfs import FaultyFileSystem, PosixFileSystem
 from bkctl.vfs.faulty import CrashPointReached, FaultRule
 from tests.support import cluster_dumps
-from tests.support.checked_bookie import check
+from tests.support.checked_bookie import FILES, check
 from tests.support.manifest import index_rows
 from tests.unit.admin.gc.stopped_bookie import CLOCK, LIVE, Stopped, cluster_of, on_bookie, some_metadata
 
@@ -259,6 +259,23 @@ def test_damage_behind_the_mark_is_refused(tmp_path: Path) -> None:
     journal.write_bytes(data)
     with pytest.raises(RefusedError, match="behind the last mark"):
         made.run()
+
+
+def test_what_a_conversion_left_of_other_directories_is_collected(tmp_path: Path) -> None:
+    """The newest logs hold ledgers of another directory; one in front of them has the ledger of this one."""
+    made = Stopped(tmp_path, count=2)
+    made.fill([2], log_id=0)
+    made.fill([1], log_id=0)
+    for log_id in range(1, 20):
+        for ledger in range(1, 41, 2):
+            made.store(ledger, log_id, log_id, place=0)
+    made.write()
+    space = next(space for space in made.spaces() if space.position == 0)
+    with DirectoryLock(str(made.current(0))) as lock:
+        work = prepare(FILES, space, NoCluster(), CLOCK, RunOptions())
+        rows = list(perform(FILES, work, CLOCK, lock))
+    assert [(row.action, row.log_id) for row in rows if row.done] == [(REMOVE, n) for n in range(1, 20)]
+    assert made.logs_left() == [0]
 
 
 def test_idx_files_about_several_directories_are_collected(tmp_path: Path) -> None:

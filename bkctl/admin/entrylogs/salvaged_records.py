@@ -1,0 +1,242 @@
+"""Judge the records of a damaged log: which of them a salvage keeps, and which entries are lost.
+
+Of each record it is known how it is proved: by its digest, where the ledger's digest type is known (of the
+MAC digest with the password), else only by its place in the chain of sizes and ids; a record of which the
+digest says that it is wrong is not kept. Where the digest proves that a record is another entry than its ids
+say, it is kept with the right ids.
+
+Kept is what the index names, and what the index has nowhere; a record of which the index has a newer place is
+garbage. So is one of a ledger of which neither the index has a row, nor the metadata know anything, nor its
+digest a type: it was deleted, or its id is damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+
+from bkctl.admin.entrylogs.log_place import LogPlace
+from bkctl.admin.entrylogs.rows_of_log import RowsOfLog
+from bkctl.admin.index.stopped_index import EntryRows, refuse_damaged
+from bkctl.codec.location import Location, decode_value, encode_key
+from bkctl.codec.losses import Range
+from bkctl.errors import CorruptionError, RefusedError
+from bkctl.reporting import Advance, nobody
+from bkctl.scan.checked import CheckedBatch, CheckedItem, checked
+from bkctl.scan.damage import Damage, MissingEntries, Tail
+from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.proof import Evidence
+from bkctl.scan.proved_ids import EntryIds, with_ids
+from bkctl.vfs.base import FileSystem
+
+#: A damaged range is asked entry by entry only so far; what has a row is known from the rows.
+_ASKED_MAX = 100_000
+
+
+@dataclass(slots=True)
+class Counts:
+    """The records of a salvage: copied ``by_digest`` and ``by_structure``; left out are the others.
+
+    ``superseded`` have a newer place, ``unknown`` are of ledgers that nobody knows. Of the copied ones
+    ``unnamed`` had no row: they get one where their ledger is known. ``renamed`` got the ids that their
+    digests prove, ``second_copies`` stand for damaged records.
+    """
+
+    by_digest: int = 0
+    by_structure: int = 0
+    superseded: int = 0
+    unnamed: int = 0
+    unknown: int = 0
+    renamed: int = 0
+    second_copies: int = 0
+
+    @property
+    def copied(self) -> int:
+        """All that are copied."""
+        return self.by_digest + self.by_structure
+
+    def count(self, kept: KeptRecords) -> None:
+        """Add the records of a batch that are copied."""
+        ledgers = kept.entries.batch.ledgers
+        by_digest = sum(
+            index in kept.renamed or kept.entries.check.ok(index, ledgers[index]) is True
+            for index in kept.indices
+        )
+        self.by_digest += by_digest
+        self.by_structure += len(kept.indices) - by_digest
+        self.renamed += len(kept.renamed)
+
+    def count_second_copies(self, copies: Collection[SecondCopy]) -> None:
+        """Add the copies that stand for damaged records."""
+        by_digest = sum(copy.is_proved for copy in copies)
+        self.by_digest += by_digest
+        self.by_structure += len(copies) - by_digest
+        self.renamed += sum(copy.is_renamed for copy in copies)
+        self.second_copies += len(copies)
+
+
+@dataclass(frozen=True, slots=True)
+class SecondCopy:
+    """A whole copy of an entry: the path of its log, and the offset of its size word.
+
+    ``is_renamed`` says that its ids are others, and that its digest proves whose it is.
+    """
+
+    path: str
+    offset: int
+    is_proved: bool
+    is_renamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecords:
+    """The records of a batch, by their indices, that are copied; ``renamed`` get other ids on the way."""
+
+    entries: CheckedBatch
+    indices: list[int]
+    renamed: Mapping[int, EntryIds] = field(default_factory=dict)
+
+    def bodies(self) -> list[bytes]:
+        """Return the records without their size words, as they are written."""
+        batch = self.entries.batch
+        return [
+            with_ids(bytes(batch.body(index)), self.renamed[index])
+            if index in self.renamed
+            else bytes(batch.body(index))
+            for index in self.indices
+        ]
+
+    def ids(self) -> Iterator[EntryIds]:
+        """Yield the ids of the records, as they are written."""
+        batch = self.entries.batch
+        for index in self.indices:
+            yield self.renamed.get(index) or EntryIds(batch.ledgers[index], batch.entries[index])
+
+
+@dataclass(slots=True)
+class LogReading:
+    """Reads the source of a salvage once, by what the index and the digests say.
+
+    ``ledgers`` have a row in the index; ``moved`` are those with a record that is copied, ``renamed`` the
+    entries whose records had other ids.
+    """
+
+    rows: RowsOfLog
+    locations: EntryRows
+    ledgers: Set[int]
+    book: DigestBook
+    counts: Counts = field(default_factory=Counts)
+    moved: set[int] = field(default_factory=set)
+    renamed: set[EntryIds] = field(default_factory=set)
+
+    def items(self, fs: FileSystem, place: LogPlace, advance: Advance = nobody) -> Iterator[CheckedItem]:
+        """Yield what the log holds, checked; a rolled log that ends within a record is damaged."""
+        self.book.restart_trials()
+        done = 0
+        evidence = Evidence(digesters=self.book.digesters, located=self.rows.located)
+        with EntryLogScan(fs, place.log.path, evidence) as scan:
+            yield from scan.head.damage
+            for item in checked(scan, scan.records, self.book):
+                if isinstance(item, Tail) and item.kind == "torn" and scan.head.header.has_map:
+                    size_bytes = scan.file.size_bytes - item.offset
+                    yield Damage(
+                        place.log.path,
+                        item.offset,
+                        size_bytes,
+                        "rolled log is cut",
+                        "whole records",
+                        item.found,
+                    )
+                elif isinstance(item, CheckedBatch):
+                    reached = item.batch.offset(len(item.batch) - 1)
+                    advance(reached - done)
+                    done = reached
+                yield item
+
+    def kept(self, item: CheckedBatch) -> KeptRecords:
+        """Return which records of a batch are copied, and count them."""
+        batch, check, counts = item.batch, item.check, self.counts
+        sound = {
+            index: check.strangers.get(index) or EntryIds(batch.ledgers[index], batch.entries[index])
+            for index in range(len(batch))
+            if index not in check.failing or index in check.strangers
+        }
+        named = {index for index, ids in sound.items() if self.rows.take(batch.offset(index), *ids)}
+        others = [index for index in sound if index not in named]
+        found = places(self.locations, [encode_key(*sound[index]) for index in others])
+        nowhere = {index for index, place in zip(others, found, strict=True) if place is None}
+        unnamed = {index for index in nowhere if not self._is_of_nobody(sound[index].ledger)}
+        kept = [index for index in sound if index in named or index in unnamed]
+        renamed = {index: sound[index] for index in kept if index in check.strangers}
+        self.moved.update(sound[index].ledger for index in kept)
+        self.renamed.update(renamed.values())
+        counts.unnamed += len(unnamed)
+        counts.unknown += len(nowhere) - len(unnamed)
+        counts.superseded += len(others) - len(nowhere)
+        result = KeptRecords(item, kept, renamed)
+        counts.count(result)
+        return result
+
+    def lost(self, damage: Iterable[Damage]) -> dict[int, list[Range]]:
+        """Return the entries that are lost: rows without a record, and what damage names and no row has."""
+        ranges: dict[int, list[Range]] = {}
+        for ledger, entry in self.rows.left():
+            ranges.setdefault(ledger, []).append((entry, entry))
+        for missing in self._named_by(damage):
+            first, last = missing.first_entry, missing.last_entry
+            if (
+                missing.ledger not in self.ledgers
+                or first is None
+                or last is None
+                or last - first >= _ASKED_MAX
+            ):
+                continue
+            entries = [
+                entry
+                for entry in range(first, last + 1)
+                if EntryIds(missing.ledger, entry) not in self.renamed
+            ]
+            found = places(self.locations, [encode_key(missing.ledger, entry) for entry in entries])
+            nowhere = [(entry, entry) for entry, there in zip(entries, found, strict=True) if there is None]
+            if nowhere:
+                ranges.setdefault(missing.ledger, []).extend(nowhere)
+        return ranges
+
+    def _named_by(self, damage: Iterable[Damage]) -> Iterator[MissingEntries]:
+        """Yield what damage names, without the ids in headers of places whose entries the index knows."""
+        for one in damage:
+            if not one.readable:
+                is_known = self.rows.is_named(one.offset)
+                yield from (
+                    missing for missing in one.missing if not (is_known and missing.evidence == "header")
+                )
+
+    def _is_of_nobody(self, ledger: int) -> bool:
+        """Return whether nothing speaks for a ledger, though the metadata were asked."""
+        is_asked = self.book.enabled and self.book.has_metadata
+        return is_asked and ledger not in self.ledgers and self.book.digester(ledger) is None
+
+
+def read_rows(place: LogPlace, store: EntryRows, ledgers: Set[int], book: DigestBook) -> LogReading:
+    """Read the rows that the index has of a log.
+
+    Raises CorruptionError where rows may be missing, RefusedError for an index that is lost.
+    """
+    refuse_damaged(store)
+    rows = RowsOfLog(store, place.log.log_id)
+    if rows.is_empty_index:
+        raise RefusedError(f"{store.path}: has no row; rebuild the index first: bkctl index rebuild")
+    return LogReading(rows, store, ledgers, book)
+
+
+def places(store: EntryRows, keys: list[bytes]) -> list[Location | None]:
+    """Return where the index has entries; a row that does not decode says nothing."""
+    return [None if value is None else _place(value) for value in store.get_many(keys)]
+
+
+def _place(value: bytes) -> Location | None:
+    try:
+        return decode_value(value)
+    except CorruptionError:
+        return None

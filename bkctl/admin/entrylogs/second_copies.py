@@ -1,0 +1,130 @@
+"""Find whole copies of lost entries in the logs of a bookie.
+
+An entry has several copies where a replay was cut off and repeated, or a compaction was: the index names the
+newest, and the others are garbage until a log is collected. When the copy that the index names is damaged,
+one of the others is as good, in the same log or in another. Logs in quarantine are read, too, those whose
+records were salvaged among them: what was garbage when they were salvaged may be the last copy now.
+
+A copy is whole when its digest checks; where the digest type of its ledger is not known, when the chain of
+sizes and ids around it is whole, as for every record of a salvage. Of several the newest counts, and one that
+a CRC proves before one that nothing proves but its place.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+
+from bkctl.admin.entrylogs.log_place import LogPlace, logs_with_quarantine
+from bkctl.admin.entrylogs.salvaged_records import KeptRecords, SecondCopy
+from bkctl.codec.losses import Range
+from bkctl.errors import NotFoundError, StorageError
+from bkctl.reporting import Advance, nobody
+from bkctl.scan.checked import CheckedBatch, checked
+from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.directory import LogFile
+from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.proof import Evidence
+from bkctl.scan.proved_ids import EntryIds, proves_itself
+from bkctl.vfs.base import FileSystem
+
+
+def find_second_copies(
+    fs: FileSystem,
+    place: LogPlace,
+    lost: Mapping[int, tuple[Range, ...]],
+    book: DigestBook,
+    advance: Advance = nobody,
+) -> dict[EntryIds, SecondCopy]:
+    """Return the newest whole copy of each lost entry in the logs that share ids with a log, itself included.
+
+    ``lost`` has ranges in order by ledger. A log whose ledgers map names none of the ledgers is not read; one
+    that cannot be opened has no copy.
+    """
+    if not lost:
+        return {}
+    found: dict[EntryIds, SecondCopy] = {}
+    for log in _logs(fs, place):
+        advance(log.size_bytes)
+        if not _may_hold(fs, log, lost):
+            continue
+        for kept in _whole_copies(fs, log.path, lost, book):
+            batch, check = kept.entries.batch, kept.entries.check
+            for index, ids in zip(kept.indices, kept.ids(), strict=True):
+                is_proved = (
+                    index in kept.renamed
+                    or check.ok(index, ids.ledger) is True
+                    or proves_itself(bytes(batch.body(index)))
+                )
+                if is_proved or ids not in found or not found[ids].is_proved:
+                    offset, is_renamed = batch.offset(index), index in kept.renamed
+                    found[ids] = SecondCopy(log.path, offset, is_proved, is_renamed)
+    return found
+
+
+def read_second_copies(
+    fs: FileSystem, copies: Mapping[EntryIds, SecondCopy], book: DigestBook
+) -> Iterator[tuple[KeptRecords, list[SecondCopy]]]:
+    """Yield the copies that were found, log by log, with their records, which are checked once more."""
+    by_path: dict[str, list[EntryIds]] = {}
+    for ids, copy in sorted(copies.items()):
+        by_path.setdefault(copy.path, []).append(ids)
+    for path, entries in by_path.items():
+        wanted: dict[int, list[Range]] = {}
+        for ids in entries:
+            wanted.setdefault(ids.ledger, []).append((ids.entry, ids.entry))
+        ranges = {ledger: tuple(each) for ledger, each in wanted.items()}
+        for kept in _whole_copies(fs, path, ranges, book):
+            chosen = {
+                index: copies[ids]
+                for index, ids in zip(kept.indices, kept.ids(), strict=True)
+                if copies[ids].path == path and copies[ids].offset == kept.entries.batch.offset(index)
+            }
+            if chosen:
+                renamed = {index: kept.renamed[index] for index in chosen if index in kept.renamed}
+                yield KeptRecords(kept.entries, list(chosen), renamed), list(chosen.values())
+
+
+def _logs(fs: FileSystem, place: LogPlace) -> list[LogFile]:
+    """Return the logs that share ids with a log, itself and those in quarantine among them, by their ids."""
+    logs = [log for directory in place.log_dirs for log in logs_with_quarantine(fs, directory)]
+    return sorted(logs, key=lambda log: (log.log_id, log.path))
+
+
+def _may_hold(fs: FileSystem, log: LogFile, lost: Mapping[int, tuple[Range, ...]]) -> bool:
+    """Return whether a log can be opened, and has no map that speaks against it."""
+    try:
+        scan = EntryLogScan(fs, log.path)
+    except (NotFoundError, StorageError):
+        return False
+    with scan:
+        ledgers = scan.head.ledgers_map
+        return ledgers is None or any(ledger in ledgers for ledger in lost)
+
+
+def _whole_copies(
+    fs: FileSystem, path: str, lost: Mapping[int, tuple[Range, ...]], book: DigestBook
+) -> Iterator[KeptRecords]:
+    """Yield the whole records of lost entries in one log."""
+    book.restart_trials()
+    with EntryLogScan(fs, path, Evidence(digesters=book.digesters)) as scan:
+        for item in checked(scan, scan.records, book):
+            if not isinstance(item, CheckedBatch):
+                continue
+            batch, check = item.batch, item.check
+            indices, renamed = [], {}
+            for index, said in enumerate(map(EntryIds, batch.ledgers, batch.entries)):
+                ids = check.strangers.get(index, said)
+                is_whole = index not in check.failing or index in check.strangers
+                if is_whole and _is_among(ids, lost):
+                    indices.append(index)
+                    if ids != said:
+                        renamed[index] = ids
+            if indices:
+                yield KeptRecords(item, indices, renamed)
+
+
+def _is_among(ids: EntryIds, lost: Mapping[int, tuple[Range, ...]]) -> bool:
+    ranges = lost.get(ids.ledger, ())
+    at = bisect_right(ranges, ids.entry, key=lambda each: each[0]) - 1
+    return at >= 0 and ids.entry <= ranges[at][1]
