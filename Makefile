@@ -98,7 +98,8 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan
 	    -o faulthandler_timeout=0 --show-capture=stdout tests/interop/test_repair_plans_by_seed.py $(ARGS);; \
 	  cluster) run BKCTL_CLUSTER_ROUNDS=$(SOAK_ROUNDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -rP --timeout=0 \
 	    -o faulthandler_timeout=0 --show-capture=stdout tests/spark/test_spark_standalone.py \
-	    tests/spark/test_planted_losses.py tests/interop/test_pipeline_on_hadoop.py $(ARGS);; \
+	    tests/spark/test_planted_losses.py tests/interop/test_pipeline_on_hadoop.py \
+	    tests/interop/test_pipeline_on_s3a.py $(ARGS);; \
 	  fuzz) run PYTHONPATH=.:$(FUZZ_TOOLS) $(PY) -m tests.fuzz.soak --minutes $(FUZZ_MINUTES) \
 	    --seed $(SEED) $(FUZZ_TARGETS);; \
 	  *) echo "make: SOAK=$$part: neither property, crash, bookie, sim, replication, drain, repair, plan, cluster nor fuzz" >&2; code=2;; esac; done; \

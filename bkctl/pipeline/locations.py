@@ -148,11 +148,14 @@ class Location:
             self.filesystem.delete_file(f"{self.path}/{name}")
 
     def remove(self) -> None:
-        """Remove the directory with all that is in it; one that is not there is fine."""
+        """Remove the directory with all that is in it; one that is not there is fine.
+
+        In an object store Arrow leaves an empty object in the place of a directory whose content it deletes,
+        and of the parent of one that it deletes: the parent stays, as it does on a disk.
+        """
         with _failures(self.text):
             self.filesystem.delete_dir_contents(self.path, missing_dir_ok=True)
-            # Elsewhere a directory is nothing but the names in it.
-            if (self.is_local or _is_hdfs(self.text)) and self.is_directory():
+            if self.is_directory():
                 self.filesystem.delete_dir(self.path)
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 from bkctl.pipeline.engine import Row
 from bkctl.pipeline.locations import is_url, local_path
@@ -37,7 +38,9 @@ class SparkQueries:
         if self._exchange is not None:
             folders = self._exchange.given(folders)
         schema = from_arrow_schema(parquet_schema(folders))
-        self._name(name, self._spark.read.schema(schema).parquet(*map(spark_path, folders)))
+        options = {name: value for folder in folders for name, value in bucket_options(folder).items()}
+        reader = self._spark.read.options(**options)
+        self._name(name, reader.schema(schema).parquet(*map(spark_path, folders)))
 
     def view(self, name: str, query: str) -> None:
         self._name(name, self._spark.sql(for_spark(query)))
@@ -80,14 +83,35 @@ def write_table(frame: DataFrame, folder: str, exchange: Exchange | None) -> Non
 
 def write_parquet(frame: DataFrame, folder: str) -> None:
     """Write into a folder, which may be there and empty: to Spark that is a table to write over."""
-    frame.write.mode("overwrite").option("compression", "zstd").parquet(spark_path(folder))
+    writer = frame.write.options(**bucket_options(folder))
+    writer.mode("overwrite").option("compression", "zstd").parquet(spark_path(folder))
 
 
 def spark_path(path: str) -> str:
     """Return a path as Spark is to be given it: with its scheme, because a cluster's default file system need
-    not be that of this machine. An object store of Amazon's protocol is ``s3a`` to Hadoop; parameters of a
-    URL are settings there (``spark.hadoop.fs.s3a.endpoint``)."""
+    not be that of this machine. An object store of Amazon's protocol is ``s3a`` to Hadoop, and parameters of
+    a URL are options there (:func:`bucket_options`)."""
     if not is_url(path):
         return f"file:{os.path.abspath(local_path(path))}"
     plain = path.partition("?")[0]
     return "s3a://" + plain.removeprefix("s3://") if plain.startswith("s3://") else plain
+
+
+def bucket_options(path: str) -> dict[str, str]:
+    """Return Hadoop's options for the bucket of an ``s3://`` URL that say what the URL's parameters say.
+
+    Those are the parameters of Arrow's S3 file system. Credentials are none of them: both look for these in
+    the environment, in Amazon's configuration files and with the machine.
+    """
+    address, _, parameters = path.partition("?")
+    if not address.startswith("s3://"):
+        return {}
+    given = dict(parse_qsl(parameters))
+    bucket = address.removeprefix("s3://").partition("/")[0]
+    options = {}
+    if "region" in given:
+        options["endpoint.region"] = given["region"]
+    if "endpoint_override" in given:
+        options["endpoint"] = f"{given.get('scheme', 'https')}://{given['endpoint_override']}"
+        options["path.style.access"] = str(given.get("force_virtual_addressing") != "true").lower()
+    return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in options.items()}

@@ -11,24 +11,24 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from bkctl.errors import ConnectionFailedError, NotFoundError, StorageError, UsageError
 from bkctl.pipeline.jobs.catalogue import JOBS
-from bkctl.pipeline.locations import Location, located, opened_file
+from bkctl.pipeline.locations import Location, located
 from bkctl.pipeline.report import write_report
-from bkctl.pipeline.results import first_rows, parquet_files
+from bkctl.pipeline.results import first_rows
 from bkctl.pipeline.spark_submit import UNPACKED, submit_command
 from bkctl.spark.java import java_home
 from tests.support.hadoop_cluster import HadoopCluster, need_hdfs_client
 from tests.support.pipeline_tables import same_results
 from tests.support.sets import DEMO, ZK, collected, ran
 from tests.support.spark_cluster import QUICK_JAVA
+from tests.support.spark_results import same_as_here
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -283,15 +283,6 @@ def on_yarn(job: str, path: str, root: Location, archive: str | None, more: Mapp
     )
 
 
-def same_as_here(job: str, told: Mapping[str, Any], path: Path, folder: Path) -> None:
-    """Assert that a job came to what it comes to on this machine."""
-    local = ran(job, [path], folder / "o").as_row()
-    assert told["engine"] == "spark"
-    for key in ("verdict", "counts", "found", "exit_code"):
-        assert told[key] == json.loads(json.dumps(local[key])), key
-    assert rows(told["tables"]) == rows(local["tables"])
-
-
 def spark_home() -> str:
     import pyspark
 
@@ -311,15 +302,4 @@ def submitted(command: list[str], hadoop: HadoopCluster, folder: Path | None = N
     )
     assert done.returncode in (0, 1, 3), done.stderr[-4000:] + hadoop.words_of_containers()
     found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def rows(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the rows of all results."""
-    found: dict[str, list[str]] = {}
-    for table in tables:
-        if table["role"] == "result":
-            files = [opened_file(path) for path in parquet_files(table["path"])]
-            read = [pq.read_table(path, filesystem=where).to_pylist() for where, path in files]
-            found[table["name"]] = sorted(str(row) for part in read for row in part)
     return found

@@ -1,25 +1,21 @@
 """HDFS and YARN of a released Hadoop on this machine, as one process of their own.
 
-Its jars come from ``tests/interop/hadoop/pom.xml``, into the cache of the other interop tests. What is
-missing skips the test with the reason, and fails it where ``BKCTL_REQUIRE_INTEROP=1``.
+Its jars are those of ``tests/interop/hadoop/pom.xml`` (:mod:`tests.support.maven_jars`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import re
-import tempfile
 from pathlib import Path
 from types import TracebackType
 
 from tests.support import java_bookkeeper
-from tests.support.java_bookkeeper import JarsUnavailableError
 from tests.support.java_start import LIGHT
 from tests.support.logged_process import LoggedProcess
+from tests.support.maven_jars import maven_jars
 
 _FOLDER = Path(__file__).resolve().parent.parent / "interop" / "hadoop"
-_RESOLVE_SECONDS = 240
 _START_SECONDS = 180
 _STOP_SECONDS = 60
 #: The line by which it says that it serves, with its address; a part of a line is none yet.
@@ -32,30 +28,6 @@ def need_hdfs_client() -> None:
         java_bookkeeper._skip("no package hdfs-native")
 
 
-def hadoop_jars() -> Path:
-    """The directory of the jars, made when it is not there yet; skips when they cannot be had."""
-    pom = _FOLDER / "pom.xml"
-    root = java_bookkeeper.cache_root()
-    jars = root / f"hadoop-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}"
-    try:
-        with java_bookkeeper._locked(root, "hadoop.lock"):
-            if not jars.is_dir():
-                _resolve(pom, jars)
-    except JarsUnavailableError as error:
-        java_bookkeeper._skip(f"no Hadoop to run on: {error}")
-    return jars
-
-
-def _resolve(pom: Path, jars: Path) -> None:
-    maven = java_bookkeeper._tool("mvn")
-    with tempfile.TemporaryDirectory(dir=jars.parent, prefix=".resolving-") as scratch:
-        fresh = Path(scratch) / "jars"
-        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-        options = [f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
-        java_bookkeeper._run("mvn", [*command, *options], _RESOLVE_SECONDS, cwd=Path(scratch))
-        fresh.rename(jars)
-
-
 class HadoopCluster:
     """Two data nodes and two node managers. ``url`` is that of HDFS, ``conf`` a value of HADOOP_CONF_DIR."""
 
@@ -65,7 +37,7 @@ class HadoopCluster:
         self.conf = folder / "conf"
 
     def __enter__(self) -> HadoopCluster:
-        jars = hadoop_jars()
+        jars = maven_jars(_FOLDER)
         (self._folder / "temporary").mkdir()
         command = [
             java_bookkeeper._tool("java"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from bkctl.pipeline.locations import is_url, local_path, located, refuse_foreign
 from bkctl.pipeline.report import write_report
 from bkctl.pipeline.results import first_rows
 from tests.support.pipeline_tables import same_results
-from tests.support.s3_server import s3_bucket
+from tests.support.s3_server import put_objects, s3_bucket
 from tests.support.sets import DEMO, collected, ran
 
 
@@ -70,26 +69,28 @@ def test_large_files_and_long_listings_of_an_object_store(monkeypatch: pytest.Mo
             assert file.read_at(7, 251 * 5000) == bytes(range(7))
             assert file.read_at(300, len(large) - 100) == large[-100:]
         many = located(f"s3://audits/many?{parameters}")
-        names = [f"{number:03}/x" for number in range(103)]
-        for name in names:
-            many.write(name, b"1")
+        names = [f"{number:04}/x" for number in range(1003)]
+        put_objects(parameters, [f"/audits/many/{name}" for name in names], b"1")
         assert many.sizes() == dict.fromkeys(names, 1)
-        assert len(many.names()) == 103
+        assert len(many.names()) == 1003
         many.remove()
         assert (many.names(), place.sizes()) == ([], {"large": len(large)})
 
 
-def test_the_store_of_these_tests_puts_an_object_only_where_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_is_removed_from_an_object_store_is_no_name_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Arrow deletes what is in a directory and leaves an object for the directory itself."""
     with s3_bucket("audits", monkeypatch) as parameters:
-        server = parameters.partition("=")[2].partition("&")[0]
-        answers = []
-        for content in (b"first", b"second"):
-            connection = HTTPConnection(server, timeout=60)
-            connection.request("PUT", "/audits/x", content, {"If-None-Match": "*"})
-            answers.append(connection.getresponse().status)
-            connection.close()
-        assert answers == [200, 412]
-        assert located(f"s3://audits?{parameters}").read("x", 10) == b"first"
+        out = located(f"s3://audits/out?{parameters}")
+        work = out.child(".work")
+        for folder in (work.child("exchange"), work.child("plans")):
+            folder.write("x/y", b"1")
+        work.child("exchange").remove()
+        assert work.names() == ["plans"]
+        work.remove()
+        work.remove()
+        assert (out.names(), work.names()) == ([], [])
 
 
 def test_sets_results_and_reports_are_in_an_object_store(
