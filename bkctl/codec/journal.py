@@ -54,6 +54,8 @@ PADDING_MARK = -256
 RECORD_BYTES_MIN = 16
 #: Offset of the content of a master-key or explicit-LAC record in its body: behind the ids and a length.
 BLOB_AT = 20
+#: Bytes of the longest master key or explicit LAC whose record a scan takes for one. Java has no bound.
+BLOB_BYTES_MAX = (1 << 16) - BLOB_AT
 
 _HEADER = struct.Struct(">4si")
 _I32 = struct.Struct(">i")

@@ -225,7 +225,9 @@ class DoubtedEntries:
                 continue
             if not self._is_present(each):
                 self._report.skipped_records += 1
-                if not each.is_behind_a_hole and (not each.is_past or self._had_crcs(each)):
+                # Of a life that is over, whatever said so, its entries may have had any digest.
+                is_past = each.is_past or self._is_before(each, each.ids.ledger)
+                if not each.is_behind_a_hole and (not is_past or self._had_crcs(each)):
                     self._strangers.append(each._replace(body=b""))
             elif not self._seems_keyed(each):
                 self._judge_known(each)
@@ -376,6 +378,9 @@ class DoubtedEntries:
             self._doubt(held)
 
     def _doubt(self, held: _Held) -> None:
+        """Report an entry as doubtful, unless it was never acknowledged, under whatever ids."""
+        if held.is_behind_a_hole:
+            return
         self._report.doubted_records += 1
         self._on_doubt(
             f"{held.path}: the digest of the record at offset {held.offset} fails, and that it is entry"

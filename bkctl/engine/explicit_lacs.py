@@ -40,10 +40,13 @@ class ExplicitLacs:
 
         A fenced ledger takes it, an unknown one is created, unless it was fenced and then deleted. ``done``
         is called once, perhaps before this returns. Raises BadRequestError for a packet that is too short or
-        has a negative ledger id, ReadOnlyBookieError, LedgerFencedError, UnauthorizedError.
+        too long, or has a negative ledger id, ReadOnlyBookieError, LedgerFencedError, UnauthorizedError.
         """
         if len(blob) < _FRONT.size:
             raise BadRequestError(f"a LAC packet of {len(blob)} bytes: at least {_FRONT.size} are needed")
+        if len(blob) > journal_codec.BLOB_BYTES_MAX:
+            most = journal_codec.BLOB_BYTES_MAX
+            raise BadRequestError(f"a LAC packet of {len(blob)} bytes: at most {most} are kept")
         ledger, lac = _FRONT.unpack_from(blob)
         if ledger < 0:
             raise BadRequestError(f"ledger {ledger}: ids are not negative", ledger=ledger)

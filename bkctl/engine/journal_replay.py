@@ -24,22 +24,23 @@ from bkctl.codec.entry import HEADER_BYTES, EntryBatch
 from bkctl.codec.journal import RecordKind, journal_name, parse_journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.engine.doubted_entries import DoubtedEntries
+from bkctl.engine.doubted_entries import DoubtedEntries, has_another
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.second_keys import LedgerLives, ReplayedFile, alike
-from bkctl.engine.torn_lacs import is_torn_lac
+from bkctl.engine.torn_lacs import is_lower_lac, is_torn_lac
 from bkctl.engine.torn_records import TornEntries
 from bkctl.engine.write_stage import ENTRY_BYTES_MIN
 from bkctl.errors import RefusedError
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.journal import JournalScan
 from bkctl.scan.journal_ends import JournalEnds
-from bkctl.scan.lost_sectors import looks_torn, record_lacks_a_sector
-from bkctl.scan.proved_ids import proves_itself
+from bkctl.scan.lost_sectors import looks_torn, record_lacks_a_sector, rest_of_sector
+from bkctl.scan.proved_ids import EntryIds, proves_itself
 from bkctl.vfs import FileSystem
 
 _log = logging.getLogger(__name__)
@@ -236,12 +237,14 @@ class _FileReplay:
         self._file = file
         self._torn = TornEntries(replay.ledgers, replay.report, file.path, replay.doubted)
         self._doubted = replay.doubted
+        self._scan: JournalScan | None = None
 
     def run(self) -> ReplayedEnd:
         """Replay the file."""
         file = self._file
         mark, end = file.start, 0
         with file.scan(self._replay.filesystem) as scan:
+            self._scan = scan
             for damage in scan.head.damage:
                 self._replay.damaged(damage)
             for item in without_cut_keys(scan):
@@ -277,7 +280,7 @@ class _FileReplay:
             batch = batch.select([index for index, size in enumerate(batch.sizes) if size >= ENTRY_BYTES_MIN])
         if not len(batch):
             return
-        batch = self._doubted.hold(self._present(batch), self._file.path)
+        batch = self._doubted.hold(self._replacing_none(self._present(batch)), self._file.path)
         by_storage: dict[LedgerStorage, tuple[list[bytes], list[bytes]]] = {}
         known = {ledger: self._replay.is_known(ledger) for ledger in set(batch.ledgers)}
         for index, ledger in enumerate(batch.ledgers):
@@ -302,13 +305,38 @@ class _FileReplay:
             if self._torn.is_awaited(offset) and (self._replay.is_known(ledger) or proves_itself(body)):
                 self._torn.begins(offset)
             is_rest = self._is_rest(offset, body)
-            may_be_torn = is_rest or (self._may_be_unsynced(offset) and looks_torn(offset, body))
+            may_be_torn = is_rest or (
+                self._may_be_unsynced(offset)
+                and looks_torn(offset, body)
+                and looks_torn(offset, body, self._behind(offset, body))
+            )
             if may_be_torn and not proves_itself(body):
-                lacks_sector = is_rest or record_lacks_a_sector(offset, body)
+                lacks_sector = is_rest or record_lacks_a_sector(offset, body, self._behind(offset, body))
                 self._torn.hold(offset, body, lacks_sector=lacks_sector)
             elif ledger in self._replay.skipped_until:
                 if not self._doubted.hold_of_past_life(batch, index, self._file.path):
                     self._report.skipped_records += 1
+            else:
+                chosen.append(index)
+        return batch if len(chosen) == len(batch.ledgers) else batch.select(chosen)
+
+    def _replacing_none(self, batch: EntryBatch) -> EntryBatch:
+        """Return the entries but those behind an unsynced hole that would take the place of a known one.
+
+        Nothing behind such a hole was ever acknowledged, and what stands there may be a client's data, of an
+        entry whose head is in the hole.
+        """
+        last = len(batch) - 1
+        if last < 0 or not self._torn.is_behind_a_hole(batch.offset(last)):
+            return batch
+        chosen = []
+        for index, ledger in enumerate(batch.ledgers):
+            entry, body = batch.entries[index], batch.body(index)
+            if self._torn.is_behind_a_hole(batch.offset(index)) and (
+                self._doubted.holds(EntryIds(ledger, entry))
+                or has_another(self._ledgers.storage_of(ledger), ledger, entry, body)
+            ):
+                self._report.torn_records += 1
             else:
                 chosen.append(index)
         return batch if len(chosen) == len(batch.ledgers) else batch.select(chosen)
@@ -331,7 +359,14 @@ class _FileReplay:
 
     def _lacks_sector(self, record: MarkedRecord) -> bool:
         """Return whether a special record, whose lengths have been checked, is perhaps half written."""
-        return self._may_be_unsynced(record.offset) and record_lacks_a_sector(record.offset, record.body)
+        return self._may_be_unsynced(record.offset) and record_lacks_a_sector(
+            record.offset, record.body, self._behind(record.offset, record.body)
+        )
+
+    def _behind(self, offset: int, body: bytes) -> bytes:
+        """Return what stands in the file behind a record, in its last sector."""
+        assert self._scan is not None
+        return rest_of_sector(self._scan.file, offset + 4 + len(body))
 
     def _special(self, record: MarkedRecord) -> None:
         ledger = record.ledger
@@ -368,7 +403,8 @@ class _FileReplay:
             self._report.skipped_records += 1
             return
         blob = record.blob
-        if self._lacks_sector(record) and is_torn_lac(blob, row.explicit_lac):
+        torn = self._lacks_sector(record) and is_torn_lac(blob, row.explicit_lac)
+        if torn or (self._torn.is_behind_a_hole(record.offset) and is_lower_lac(blob, row.explicit_lac)):
             self._report.torn_records += 1
             return
         self._ledgers.set_row(record.ledger, replace(row, explicit_lac=blob))
@@ -402,6 +438,11 @@ class _FileReplay:
             f"{self._file.path}: the master key of ledger {ledger} at offset {record.offset} is not the one"
             " in the ledger index"
         )
+        if self._torn.is_behind_a_hole(record.offset):
+            # It was never acknowledged, and may be a client's data, of an entry whose head is in the hole.
+            _log.warning("%s, behind sectors that were never synced; that in the index counts", what)
+            self._ledgers.set_ledger_limbo(ledger)
+            return
         if alike(row.master_key, key):
             replay.refuse_key_unless_accepted(f"{what}, but nearly: one of the two is damaged", ledger)
             return

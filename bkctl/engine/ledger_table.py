@@ -11,12 +11,13 @@ from dataclasses import replace
 
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.explicit_lac import decode_explicit_lac
+from bkctl.codec.journal import BLOB_BYTES_MAX
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import LAC_NONE, LedgerDescriptor, is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.errors import BkctlError, CorruptionError, LedgerFencedError, UnauthorizedError
+from bkctl.errors import BadRequestError, BkctlError, CorruptionError, LedgerFencedError, UnauthorizedError
 
 #: Descriptors that are looked at when one has to be forgotten.
 LOOKED_AT_MAX = 32
@@ -75,11 +76,17 @@ class LedgerTable:
 
         An unknown ledger is created with that key.
 
-        Raises UnauthorizedError for another key than the ledger's. A stored key that is blank, as index
-        rebuilds leave it, is replaced. (DbLedgerStorage takes a presented key of zeros for any ledger; here
-        it is a key like others.)
+        Raises BadRequestError for a key that is too long, UnauthorizedError for another one than the
+        ledger's. A stored key that is blank, as index rebuilds leave it, is replaced. (DbLedgerStorage takes
+        a presented key of zeros for any ledger; here it is a key like others.)
         """
         descriptor = self.get(ledger)
+        if len(master_key) > BLOB_BYTES_MAX:
+            # The next start would not take its record for one.
+            raise BadRequestError(
+                f"ledger {ledger}: a master key of {len(master_key)} bytes: at most {BLOB_BYTES_MAX}",
+                ledger=ledger,
+            )
         if descriptor is None:
             return self._create(ledger, master_key)
         if descriptor.master_key == master_key:

@@ -28,7 +28,7 @@ from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.known_end import KnownEnd
-from bkctl.scan.lost_sectors import record_lacks_a_sector
+from bkctl.scan.lost_sectors import record_lacks_a_sector, rest_of_sector
 from bkctl.vfs import FileSystem
 
 
@@ -83,6 +83,9 @@ class LedgerLives:
             for item in without_cut_keys(scan):
                 if isinstance(item, Damage):
                     self._note_damage(item)
+                    if item.unsynced:
+                        # Records behind it were never acknowledged, and may be a client's data.
+                        break
                 elif isinstance(item, MarkedRecord) and (key := key_that_counts(scan, item)) is not None:
                     known = self._lives.get(item.ledger)
                     if known is None or known.key != key:
@@ -97,7 +100,10 @@ def key_that_counts(scan: JournalScan, record: MarkedRecord) -> bytes | None:
     if record.kind is not RecordKind.MASTER_KEY or is_blank(record.blob):
         return None
     may_be_torn = scan.unsynced_from is not None and record.offset >= scan.unsynced_from
-    return None if may_be_torn and record_lacks_a_sector(record.offset, record.body) else record.blob
+    if not may_be_torn:
+        return record.blob
+    behind = rest_of_sector(scan.file, record.offset + 4 + len(record.body))
+    return None if record_lacks_a_sector(record.offset, record.body, behind) else record.blob
 
 
 def alike(one: bytes, other: bytes) -> bool:

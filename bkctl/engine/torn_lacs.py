@@ -30,6 +30,11 @@ def is_torn_lac(blob: bytes, known: bytes | None) -> bool:
             return blob[_CHECKED_BYTES:] != Digester(kind).compute(blob[:_CHECKED_BYTES], b"")
     if size == DIGEST_BYTES[DigestType.MAC] and not any(blob[-_ZEROS_MIN:]):
         return True
+    return is_lower_lac(blob, known)
+
+
+def is_lower_lac(blob: bytes, known: bytes | None) -> bool:
+    """Return whether an explicit LAC is below the known one, or is none."""
     try:
         return known is not None and decode_explicit_lac(blob).lac < decode_explicit_lac(known).lac
     except CorruptionError:

@@ -16,8 +16,9 @@ in the tail where the last fdatasync ended is not known, because clients write z
 * A record whose digest does not check, of a ledger of which another entry has a CRC that does, is torn: a
   ledger has one type of digest. It was never acknowledged and is not replayed. Were it served, recovery would
   find an entry whose digest does not check, and where it is the only copy the ledger could never be closed.
-* So is a record whose digest does not check behind a hole that was never synced, or behind a torn record: an
-  fdatasync that had covered it would have covered those in front of it, too.
+* So is a record whose digest does not check behind a hole that was never synced: an fdatasync that had
+  covered it would have covered the hole, too. A torn record is no such hole for those behind it: a client may
+  have sent a wrong digest, and a bit of a synced record may have changed.
 * Of any other record nothing can be proved: the digest may be a MAC, which needs the ledger's password, or
   none. It takes the place of nothing that is known; and where nothing is, it is kept, because an acknowledged
   entry must not become "no such entry". A client that has the password sees whether it is whole.
@@ -118,12 +119,8 @@ class TornEntries:
                 self._report.skipped_records += 1
                 continue
             storage = self._ledgers.storage_of(ledger)
-            behind = self.is_behind_a_hole(offset)
-            if not behind and has_crcs(storage, ledger):
-                self.hole(offset)
-                behind = True
-            taken = self._doubted.holds(ids) or has_another(storage, ledger, entry, body)
-            if behind or taken:
+            never_synced = self.is_behind_a_hole(offset) or has_crcs(storage, ledger)
+            if never_synced or self._doubted.holds(ids) or has_another(storage, ledger, entry, body):
                 self._report.torn_records += 1
                 _log.warning(
                     "%s: the record at offset %d (ledger %d, entry %d) was never synced and lacks a sector;"

@@ -18,7 +18,7 @@ from bkctl.errors import CorruptionError
 from bkctl.scan.checked import CheckedBatch, CheckedItem
 from bkctl.scan.damage import Damage, Tail, Verdict
 from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.known_end import KnownEnd
+from bkctl.scan.known_end import LONG_RECORD, KnownEnd
 from bkctl.scan.lost_sectors import SECTOR_BYTES, range_lacks_a_sector
 from bkctl.scan.proof import SANE_ENTRY_MAX, Evidence
 from bkctl.scan.records import Item, RecordScan
@@ -26,7 +26,7 @@ from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
 
 _PADDING = struct.Struct(">ii")
-_SPECIAL_BODY_BYTES_MAX = 1 << 16
+_SPECIAL_BODY_BYTES_MAX = codec.BLOB_AT + codec.BLOB_BYTES_MAX
 _LENGTH_BYTES = 4
 _INNER = struct.Struct(">i")
 
@@ -228,6 +228,7 @@ class JournalScan:
             max(_first_record(self.head, self.file), start),
             self.evidence,
             size_max,
+            unsynced_from,
         )
 
     def __iter__(self) -> Iterator[Item]:
@@ -243,7 +244,27 @@ class JournalScan:
                 yield held
             held = self._judge(item) if isinstance(item, Damage) else None
             if held is None:
-                yield item
+                yield from self._within_the_stated_end(item)
+
+    def _within_the_stated_end(self, item: Item) -> Iterator[Item]:
+        """Yield an item; a record that goes on behind the end of all records is damage, and what it hides.
+
+        Its length is wrong. Without a digest that proves it, only the next journal's statement shows that.
+        """
+        stated = self.end.stated
+        number = None if stated is None or not isinstance(item, EntryBatch) else _record_over(item, stated)
+        if number is None or stated is None or not isinstance(item, EntryBatch):
+            yield item
+            return
+        front, rest = item.split(number)
+        if len(front):
+            yield front
+        start = rest.offset(0)
+        found = self.records.prover.find(start + _LENGTH_BYTES, stated)
+        end = stated if found is None else found
+        expected = f"a record up to {stated}, as the next journal says"
+        yield Damage(self.file.path, start, end - start, LONG_RECORD, expected, f"{rest.sizes[0]} bytes")
+        yield from self.records.inside(self.file.read_at(end, stated - end), end, end, stated)
 
     def _ended(self, tail: Tail, before: Damage | None = None) -> Iterator[Item]:
         """Yield the tail, behind the damage that took the records which must have been there.
@@ -302,6 +323,17 @@ class JournalScan:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+
+
+def _record_over(batch: EntryBatch, place: int) -> int | None:
+    """Return which record of a batch begins in front of a place in its file and ends behind it."""
+    last = len(batch) - 1
+    if not batch.offset(0) < place < batch.offset(last) + _LENGTH_BYTES + batch.sizes[last]:
+        return None
+    for number in range(len(batch)):
+        if batch.offset(number) < place < batch.offset(number) + _LENGTH_BYTES + batch.sizes[number]:
+            return number
+    return None
 
 
 def judged(items: Iterable[CheckedItem], scan: JournalScan) -> Iterator[CheckedItem]:

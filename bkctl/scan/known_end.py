@@ -15,6 +15,8 @@ from bkctl.scan.damage import Damage, Tail
 
 #: The reason of a damage that took the end of a journal's records.
 CUT_JOURNAL = "cut journal"
+#: The reason of a damage by which a record goes on behind that place.
+LONG_RECORD = "record behind the end"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ end with its sector, are never what a power cut leaves: they are damage.
 
 from __future__ import annotations
 
+from bkctl.codec.journal import RECORD_BYTES_MIN
 from bkctl.scan.steady_file import ZEROS, SteadyFile
 
 #: A disk writes so many bytes as a whole or not at all.
@@ -25,14 +26,16 @@ def range_lacks_a_sector(file: SteadyFile, start: int, end: int) -> bool:
     A hole, or a record whose length nothing proves, begins at ``start``.
 
     Of the sector in which the range begins its share must be zeros, but for the length word, behind which a
-    write may have ended; zeros of a part of the ledger id are no sign, it begins with zeros. Every other
-    sector must be zeros as a whole, also behind the range: what stands further on in it was written later.
+    write may have ended; zeros of a part of the ledger id are no sign, it begins with zeros. So do most
+    lengths: where the share is a part of one, it is a sign only if what is left is too short for a record.
+    Every other sector must be zeros as a whole, also behind the range: what stands further on in it was
+    written later.
     """
     at = start - start % SECTOR_BYTES
     if at < start:
         at += SECTOR_BYTES
         first = start if at - start < _LENGTH_BYTES + _ID_BYTES else start + _LENGTH_BYTES
-        if file.is_zero(first, min(at, file.size_bytes)):
+        if file.is_zero(first, min(at, file.size_bytes)) and _is_cut_length(file, start, at - start):
             return not file.refused(start, end)
     while at < end:
         sectors = min(-(-(end - at) // SECTOR_BYTES), _READ_SECTORS)
@@ -45,22 +48,40 @@ def range_lacks_a_sector(file: SteadyFile, start: int, end: int) -> bool:
     return False
 
 
-def looks_torn(offset: int, body: bytes) -> bool:
+def _is_cut_length(file: SteadyFile, start: int, share: int) -> bool:
+    """Return whether the zeros of a length word's share of a sector may be in the place of other bytes.
+
+    Of a longer share they always may. The first byte is zero always: no entry has 16 MiB.
+    """
+    if share >= _LENGTH_BYTES:
+        return True
+    length = int.from_bytes(file.peek(start, _LENGTH_BYTES), "big")
+    return share > 1 and length < RECORD_BYTES_MIN
+
+
+def rest_of_sector(file: SteadyFile, offset: int) -> bytes:
+    """Return what stands in a file from an offset on, up to the end of the sector."""
+    return file.peek(offset, -offset % SECTOR_BYTES)
+
+
+def looks_torn(offset: int, body: bytes, behind: bytes = b"") -> bool:
     """Return whether a record lacks a sector, or its length word is cut by the end of one.
 
-    ``offset`` is where the length word stands in the file. A record within one sector never looks torn.
+    ``offset`` is where the length word stands in the file, ``behind`` as in :func:`record_lacks_a_sector`.
+    A record within one sector never looks torn.
     """
     share = SECTOR_BYTES - offset % SECTOR_BYTES
     # Cut within the length word: its first bytes may be those that are missing. The very first one is zero
     # always, for no entry has 16 MiB; and a byte that is not zero was written.
     may_be_cut = 1 < share < _LENGTH_BYTES and not any(len(body).to_bytes(_LENGTH_BYTES, "big")[:share])
-    return may_be_cut or record_lacks_a_sector(offset, body)
+    return may_be_cut or record_lacks_a_sector(offset, body, behind)
 
 
-def record_lacks_a_sector(offset: int, body: bytes) -> bool:
+def record_lacks_a_sector(offset: int, body: bytes, behind: bytes = b"") -> bool:
     """Return whether a record, whose length must be right, has only zeros in its share of some sector.
 
-    The sector with its length was written, and what stands behind it in its last sector is not known here.
+    The sector with its length was written, and so was its last one if ``behind``, which stands behind it in
+    that, is more than zeros.
     Where the length word is cut by the end of a sector, the sector behind holds the rest of it as well.
     """
     share = SECTOR_BYTES - offset % SECTOR_BYTES
@@ -71,5 +92,5 @@ def record_lacks_a_sector(offset: int, body: bytes) -> bool:
     for at in range(-(offset + _LENGTH_BYTES) % SECTOR_BYTES, len(body), SECTOR_BYTES):
         # This is cheap for a sector that is not zeros, as above.
         if not body[at] and not body[at : at + SECTOR_BYTES].strip(b"\0"):
-            return True
+            return at + SECTOR_BYTES <= len(body) or not any(behind)
     return False

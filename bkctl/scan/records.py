@@ -22,6 +22,7 @@ from bkctl.codec.journal import RecordKind
 from bkctl.ledger_set import LedgerSet
 from bkctl.scan.damage import Damage, MissingEntries, Tail
 from bkctl.scan.dialect import Dialect, MarkedRecord
+from bkctl.scan.lost_sectors import SECTOR_BYTES
 from bkctl.scan.proof import Evidence, Prover
 from bkctl.scan.size_proof import SizeProof
 from bkctl.scan.steady_file import WINDOW_BYTES, SteadyFile
@@ -42,7 +43,8 @@ Item = EntryBatch | MarkedRecord | Damage | Tail
 class RecordScan:
     """Iterates the records of ``file`` from ``start``: batches of entries, marked records, damage, the tail.
 
-    The last item is always a ``Tail``. ``evidence.ledgers`` grows by what is read.
+    The last item is always a ``Tail``. ``evidence.ledgers`` grows by what is read. From ``unsynced_from`` on
+    sectors may be missing; None where none may.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class RecordScan:
         start: int,
         evidence: Evidence | None = None,
         size_max: int = BODY_BYTES_MAX,
+        unsynced_from: int | None = None,
     ) -> None:
         self._file = file
+        self._unsynced_from = unsynced_from
         self._dialect = dialect
         self._start = start
         self._size_max = size_max
@@ -235,7 +239,7 @@ class RecordScan:
             if found is not None:
                 return (yield from self._too_long(found))
             yield from self._release()
-        resumed = yield from self._doubt(broken=not self._file.is_zero(at, self._file.size_bytes))
+        resumed = yield from self._doubt(broken=not self._ends(at))
         if resumed is not None:
             return resumed
         found, size = self.sizes.next_record(at, at + 1)
@@ -247,6 +251,13 @@ class RecordScan:
             return -1
         yield from self._release()
         return (yield from self._mend(at, found, size))
+
+    def _ends(self, at: int) -> bool:
+        """Return whether the chain is whole up to ``at``: only zeros follow, or a sector that is missing."""
+        if self._unsynced_from is not None and at >= self._unsynced_from:
+            # A group of records ended here, and a power cut kept the front of the next one from the disk.
+            return self._file.is_zero(at, min(at + SECTOR_BYTES - at % SECTOR_BYTES, self._file.size_bytes))
+        return self._file.is_zero(at, self._file.size_bytes)
 
     def _doubt(self, *, broken: bool) -> Generator[Item, None, int | None]:
         """Search behind the heads of the held records: is one longer or shorter than its size word says?

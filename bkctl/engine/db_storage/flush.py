@@ -12,8 +12,9 @@ The owner of the last mark moves the mark after that. A flush that fails anywher
 and is done again as a whole: the copies that a second attempt leaves in the logs are harmless, because the
 index names one of them.
 
-A ledger row deleted between the two halves of step 4 is durable before its locations are gone; a crash before
-the next flush then leaves locations of an unknown ledger, which nobody can read.
+The rows of step 4 are those that had changed when its deletions were chosen: the row of a ledger that is
+deleted later stays until the next flush. Were it gone before the locations are, a power cut would leave
+locations of an unknown ledger, and a new ledger under the same id would serve them.
 
 Source: ``SingleDirectoryDbLedgerStorage.checkpoint``.
 """
@@ -182,9 +183,10 @@ class Flush:
             # Set since the swap, or, without a flushing cache, at any time: no entry that came after such a
             # mark has been written, so everything in the index is older than it.
             late = self._caches.marks_since(done)
+            self._ledgers.take()
         self._delete(late)
         # Synced: master keys, fences and explicit LACs set before this flush survive from here on.
-        self._ledgers.flush()
+        self._ledgers.flush(only_taken=True)
         lifted = done + late
         with self._lock:
             self._caches.marks.lift(lifted)

@@ -99,6 +99,8 @@ class LedgerIndex:
         self._rows: list[dict[int, bytes]] = [{} for _ in range(PARTS)]
         self._rebuilt: set[int] = set()
         self._pending: dict[int, _Row] = {}
+        # Moved on by a flush: pending, taken, being written.
+        self._taken: dict[int, _Row] = {}
         self._flushing: dict[int, _Row] = {}
         self._load()
 
@@ -123,26 +125,35 @@ class LedgerIndex:
             self._rows[ledger % PARTS].pop(ledger, None)
             self._pending[ledger] = None
 
-    def flush(self) -> None:
+    def take(self) -> None:
+        """Take the rows that were set or deleted so far for the next :meth:`flush`. Never waits."""
+        with self._lock:
+            # Rows of a flush that failed may be there still; those that were set since are newer.
+            self._taken = {**self._taken, **self._pending} if self._taken else self._pending
+            self._pending = {}
+
+    def flush(self, *, only_taken: bool = False) -> None:
         """Make all rows that were set or deleted before the call durable; they are when this returns.
 
-        Rows that are set during the call wait for the next flush. Raises StorageError or CorruptionError;
-        then all rows are pending as before, and the next flush writes them again.
+        With ``only_taken`` those that :meth:`take` took, and none that was set since. Rows that are set
+        during the call wait for the next flush. Raises StorageError or CorruptionError; then all rows are
+        pending as before, and the next flush writes them again.
         """
         with self._flushing_lock:
+            if not only_taken:
+                self.take()
             with self._lock:
-                if not self._pending:
-                    return
-                self._flushing, self._pending = self._pending, {}
-            done = False
+                self._flushing, self._taken = self._taken, {}
+            done = not self._flushing
             try:
-                self._write(self._flushing)
-                done = True
+                if not done:
+                    self._write(self._flushing)
+                    done = True
             finally:
                 with self._lock:
                     if not done:
-                        # Rows that were set during the write are newer.
-                        self._pending = {**self._flushing, **self._pending}
+                        # Rows that were taken during the write are newer.
+                        self._taken = {**self._flushing, **self._taken}
                     flushed, self._flushing = self._flushing, {}
             empty_in_pieces(flushed)
 
@@ -166,7 +177,7 @@ class LedgerIndex:
     def has_pending(self) -> bool:
         """Whether something is not known to be durable yet."""
         with self._lock:
-            return bool(self._pending or self._flushing)
+            return bool(self._pending or self._taken or self._flushing)
 
     @property
     def never_written(self) -> bool:
