@@ -32,14 +32,13 @@ from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.second_keys import LedgerLives, ReplayedFile, alike
 from bkctl.engine.torn_lacs import is_lower_lac, is_torn_lac
 from bkctl.engine.torn_records import TornEntries
+from bkctl.engine.unsynced_tail import UnsyncedTail
 from bkctl.engine.write_stage import ENTRY_BYTES_MIN
 from bkctl.errors import RefusedError
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.journal import JournalScan
 from bkctl.scan.journal_ends import JournalEnds
-from bkctl.scan.lost_sectors import looks_torn, record_lacks_a_sector, rest_of_sector
 from bkctl.scan.proved_ids import EntryIds, proves_itself
 from bkctl.vfs import FileSystem
 
@@ -237,14 +236,14 @@ class _FileReplay:
         self._file = file
         self._torn = TornEntries(replay.ledgers, replay.report, file.path, replay.doubted)
         self._doubted = replay.doubted
-        self._scan: JournalScan | None = None
+        self._tail: UnsyncedTail
 
     def run(self) -> ReplayedEnd:
         """Replay the file."""
         file = self._file
         mark, end = file.start, 0
         with file.scan(self._replay.filesystem) as scan:
-            self._scan = scan
+            self._tail = UnsyncedTail(scan, file.hole_from)
             for damage in scan.head.damage:
                 self._replay.damaged(damage)
             for item in without_cut_keys(scan):
@@ -272,8 +271,8 @@ class _FileReplay:
         short = [index for index, size in enumerate(batch.sizes) if size < ENTRY_BYTES_MIN]
         if short:
             offset, size = batch.offset(short[0]), batch.sizes[short[0]]
-            unsynced = self._may_be_unsynced(offset) and (
-                looks_torn(offset, batch.body(short[0])) or self._torn.is_behind_a_hole(offset)
+            unsynced = self._torn.is_behind_a_hole(offset) or self._tail.looks_torn(
+                offset, batch.body(short[0])
             )
             reason = "an entry without a header"
             self._replay.damaged(Damage(self._file.path, offset, 4 + size, reason, unsynced=unsynced))
@@ -297,7 +296,7 @@ class _FileReplay:
     def _present(self, batch: EntryBatch) -> EntryBatch:
         """Return the entries that are of their ledgers' present lives and not torn; hold torn ones."""
         last = len(batch) - 1
-        if not self._replay.skipped_until and not self._may_be_unsynced(batch.offset(last)):
+        if not self._replay.skipped_until and batch.offset(last) not in self._tail:
             return batch
         chosen: list[int] = []
         for index, ledger in enumerate(batch.ledgers):
@@ -305,13 +304,8 @@ class _FileReplay:
             if self._torn.is_awaited(offset) and (self._replay.is_known(ledger) or proves_itself(body)):
                 self._torn.begins(offset)
             is_rest = self._is_rest(offset, body)
-            may_be_torn = is_rest or (
-                self._may_be_unsynced(offset)
-                and looks_torn(offset, body)
-                and looks_torn(offset, body, self._behind(offset, body))
-            )
-            if may_be_torn and not proves_itself(body):
-                lacks_sector = is_rest or record_lacks_a_sector(offset, body, self._behind(offset, body))
+            if (is_rest or self._tail.looks_torn(offset, body)) and not proves_itself(body):
+                lacks_sector = is_rest or self._tail.lacks_a_sector(offset, body)
                 self._torn.hold(offset, body, lacks_sector=lacks_sector)
             elif ledger in self._replay.skipped_until:
                 if not self._doubted.hold_of_past_life(batch, index, self._file.path):
@@ -347,9 +341,6 @@ class _FileReplay:
             self._torn.judge()
         self._doubted.end_life(ledger)
 
-    def _may_be_unsynced(self, offset: int) -> bool:
-        return self._file.hole_from is not None and offset >= self._file.hole_from
-
     def _is_rest(self, offset: int, body: bytes) -> bool:
         """Return whether an entry is perhaps the rest of an explicit LAC, whose head is in an unsynced hole.
 
@@ -359,14 +350,7 @@ class _FileReplay:
 
     def _lacks_sector(self, record: MarkedRecord) -> bool:
         """Return whether a special record, whose lengths have been checked, is perhaps half written."""
-        return self._may_be_unsynced(record.offset) and record_lacks_a_sector(
-            record.offset, record.body, self._behind(record.offset, record.body)
-        )
-
-    def _behind(self, offset: int, body: bytes) -> bytes:
-        """Return what stands in the file behind a record, in its last sector."""
-        assert self._scan is not None
-        return rest_of_sector(self._scan.file, offset + 4 + len(body))
+        return self._tail.lacks_a_sector(record.offset, record.body)
 
     def _special(self, record: MarkedRecord) -> None:
         ledger = record.ledger

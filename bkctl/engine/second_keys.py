@@ -23,12 +23,12 @@ from typing import NamedTuple
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
 from bkctl.engine.ledger_descriptor import is_blank
+from bkctl.engine.unsynced_tail import UnsyncedTail
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.known_end import KnownEnd
-from bkctl.scan.lost_sectors import record_lacks_a_sector, rest_of_sector
 from bkctl.vfs import FileSystem
 
 
@@ -99,11 +99,8 @@ def key_that_counts(scan: JournalScan, record: MarkedRecord) -> bytes | None:
     """Return the master key of a key record, None where it is blank or a power cut took a sector of it."""
     if record.kind is not RecordKind.MASTER_KEY or is_blank(record.blob):
         return None
-    may_be_torn = scan.unsynced_from is not None and record.offset >= scan.unsynced_from
-    if not may_be_torn:
-        return record.blob
-    behind = rest_of_sector(scan.file, record.offset + 4 + len(record.body))
-    return None if record_lacks_a_sector(record.offset, record.body, behind) else record.blob
+    tail = UnsyncedTail(scan, scan.unsynced_from)
+    return None if tail.lacks_a_sector(record.offset, record.body) else record.blob
 
 
 def alike(one: bytes, other: bytes) -> bool:
