@@ -17,7 +17,8 @@ over, has mostly been that of a deleted ledger. It is tried in the same way, unt
 in a row. Where nothing is proved, it raises a doubt only if all known ledgers of the journals have CRCs; a
 past life must have had them, too, and a ledger that is not known must not have several such entries, for
 then it is one that there was. A record that proves to be of a life that is over is left out, however late
-that is proved. Records of ledgers without any CRC are tried so, too, and raise no doubt. Entries that are too
+that is proved. Records of ledgers without any CRC are tried so, too, and raise no doubt; of two with the same
+ids the newer one counts, as an entry may be added again, by a recovery or a repair. Entries that are too
 short for a CRC say nothing of their ledger, and are doubted where it has CRCs.
 
 A refusal of the start would be the wrong answer: one client that sends wrong digests could keep the bookie
@@ -33,6 +34,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from bkctl.codec.entry import EntryBatch
+from bkctl.engine.held_records import HeldRecord, HeldRecords
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
@@ -52,10 +54,6 @@ _log = logging.getLogger(__name__)
 #: The header of an entry and the shorter one of the two checksums.
 _CHECKED_BYTES_MIN = 32 + min(digester.size_bytes for digester in KEYLESS_DIGESTERS)
 
-#: Records held back; beyond this those of ledgers that seem to have no CRCs are replayed as they are, and
-#: where that is not enough all are. A CRC of such a ledger that is found later raises a doubt.
-_HELD_RECORDS_MAX = 1000
-_HELD_BYTES_MAX = 16 << 20
 #: Failing entries in a row of a ledger that is not known to have CRCs, or not known at all, whose ids are
 #: looked for in vain: behind these its entries are replayed as they are, or left out.
 _IN_VAIN_MAX = 3
@@ -73,22 +71,6 @@ _TRIED_LEDGERS_MAX = 1000
 #: of it other ledgers' ids are not tried, only those that differ from its own in one bit.
 _TRIED_BYTES_MAX = 2 << 30
 _TRIAL_BYTES = 1000
-
-
-class _Held(NamedTuple):
-    """A record that is held.
-
-    ``number`` counts the records in their order; ``is_past`` says that the life of its ledger was known to be
-    over when it was read, ``is_behind_a_hole`` that sectors in front of it were never synced.
-    """
-
-    number: int
-    path: str
-    offset: int
-    ids: EntryIds
-    body: bytes
-    is_past: bool = False
-    is_behind_a_hole: bool = False
 
 
 class _LifeEnd(NamedTuple):
@@ -121,14 +103,13 @@ class DoubtedEntries:
         self._in_vain: Counter[int] = Counter()
         #: Whether entries in the storage prove that a ledger has CRCs.
         self._stored: dict[int, bool] = {}
-        self._held: list[_Held] = []
-        self._held_bytes = 0
+        self._held = HeldRecords()
         self._next_number = 0
         self._life_ends: dict[int, list[_LifeEnd]] = {}
         #: A record of each ledger that was replayed as it is before the end, without its body.
-        self._believed: dict[int, _Held] = {}
+        self._believed: dict[int, HeldRecord] = {}
         #: Records of ledgers that are not known, and of lives that are over, without their bodies.
-        self._strangers: list[_Held] = []
+        self._strangers: list[HeldRecord] = []
         self._bytes_left = _TRIED_BYTES_MAX
         self._is_behind_a_hole = False
 
@@ -141,13 +122,14 @@ class DoubtedEntries:
 
     def holds(self, ids: EntryIds) -> bool:
         """Return whether an entry is held that says these ids."""
-        return any(each.ids == ids for each in self._held)
+        return self._held.holds(ids)
 
     def hold(self, batch: EntryBatch, path: str) -> EntryBatch:
         """Keep the doubted entries of a batch for :meth:`judge`, and return the others."""
         failing = set(_failing(batch))
         if not failing:
             self._proven.update(batch.ledgers)
+            self._note_replayed(batch)
             return batch
         ledgers, sizes = batch.ledgers, batch.sizes
         short = {index for index in failing if sizes[index] < _CHECKED_BYTES_MIN}
@@ -161,9 +143,18 @@ class DoubtedEntries:
             # In a ledger with CRCs what is too short for one is a part of another record.
             or (self._has_crcs if index in short else self._is_doubted)(ledgers[index])
         }
-        for index in sorted(doubted):
-            self._hold(path, batch.offset(index), batch.body(index))
+        for index in range(len(ledgers)) if self._held or doubted else ():
+            # In their order: a record that is replayed at once is newer than those of its ids that are held.
+            if index in doubted:
+                self._hold(path, batch.offset(index), batch.body(index))
+            else:
+                self._held.supersede(EntryIds(ledgers[index], batch.entries[index]))
         return batch.select([index for index in range(len(ledgers)) if index not in doubted])
+
+    def _note_replayed(self, batch: EntryBatch) -> None:
+        if self._held:
+            for ledger, entry in zip(batch.ledgers, batch.entries, strict=True):
+                self._held.supersede(EntryIds(ledger, entry))
 
     def hold_of_past_life(self, batch: EntryBatch, index: int, path: str) -> bool:
         """Keep an entry of a life that is over if it may be another ledger's; return whether it may."""
@@ -177,10 +168,10 @@ class DoubtedEntries:
         self._hold(path, batch.offset(index), batch.body(index), is_past=True)
         return True
 
-    def hold_whole(self, path: str, offset: int, body: bytes) -> None:
-        """Keep an entry that looked torn and is not, and whose digest fails."""
+    def hold_whole(self, path: str, offset: int, body: bytes, *, is_behind_a_hole: bool) -> None:
+        """Keep an entry that looked torn and is not, and whose digest fails; a hole may have come since."""
         self._failed[ids_of(body).ledger] += len(body) >= _CHECKED_BYTES_MIN
-        self._hold(path, offset, body)
+        self._hold(path, offset, body, is_behind_a_hole=is_behind_a_hole)
 
     def end_life(self, ledger: int) -> None:
         """Forget what is known of a ledger: its next life may have other digests.
@@ -195,7 +186,7 @@ class DoubtedEntries:
 
     def mend(self, path: str, offset: int, ids: EntryIds, body: bytes) -> bool:
         """Replay an entry under other ids than it says, if its digest proves them; return whether it does."""
-        return self._is_mended(_Held(self._next_number, path, offset, ids, body))
+        return self._is_mended(HeldRecord(self._next_number, path, offset, ids, body))
 
     def judge(self) -> None:
         """Replay the held entries as far as their ids are proved or believed: all is known by now."""
@@ -216,7 +207,7 @@ class DoubtedEntries:
 
     def judge_held(self) -> None:
         """Replay the entries that are held as far as their ids are proved or believed."""
-        held, self._held, self._held_bytes = self._held, [], 0
+        held = list(self._held)
         # The search has its bound: it begins where it is most likely to find something.
         likely = sorted(held, key=self._seems_keyed)
         proved = {each.number for each in likely if self._is_mended(each)}
@@ -233,21 +224,25 @@ class DoubtedEntries:
                 self._judge_known(each)
             else:
                 self._believe(each)
+        self._held.keep(())
 
-    def _hold(self, path: str, offset: int, body: bytes, *, is_past: bool = False) -> None:
-        held = _Held(self._next_number, path, offset, ids_of(body), body, is_past, self._is_behind_a_hole)
-        self._held.append(held)
+    def _hold(
+        self,
+        path: str,
+        offset: int,
+        body: bytes,
+        *,
+        is_past: bool = False,
+        is_behind_a_hole: bool | None = None,
+    ) -> None:
+        behind = self._is_behind_a_hole if is_behind_a_hole is None else is_behind_a_hole
+        held = HeldRecord(self._next_number, path, offset, ids_of(body), body, is_past, behind)
+        self._held.add(held)
         self._next_number += 1
-        self._held_bytes += len(body)
-        if self._is_full(1):
+        if self._held.is_full(1):
             self._relieve()
-            if self._is_full(2):
+            if self._held.is_full(2):
                 self.judge_held()
-
-    def _is_full(self, divisor: int) -> bool:
-        return (
-            len(self._held) >= _HELD_RECORDS_MAX // divisor or self._held_bytes >= _HELD_BYTES_MAX // divisor
-        )
 
     def _relieve(self) -> None:
         """Replay what is held of ledgers with several entries of which none has a CRC that is found."""
@@ -260,25 +255,24 @@ class DoubtedEntries:
             if each.number not in gone and vain and self._seems_keyed(each):
                 self._believe(each)
                 gone.add(each.number)
-        self._held = [each for each in self._held if each.number not in gone]
-        self._held_bytes = sum(len(each.body) for each in self._held)
+        self._held.keep([each for each in self._held if each.number not in gone])
 
-    def _believe(self, held: _Held) -> None:
+    def _believe(self, held: HeldRecord) -> None:
         """Replay an entry as it is; a CRC of its ledger that is found later raises a doubt."""
         self._judge_known(held)
         self._believed.setdefault(held.ids.ledger, held._replace(body=b""))
 
-    def _is_present(self, held: _Held) -> bool:
+    def _is_present(self, held: HeldRecord) -> bool:
         """Return whether an entry says a ledger that is known, in its present life."""
         ledger = held.ids.ledger
         return not held.is_past and not self._is_before(held, ledger) and self.is_known(ledger)
 
-    def _is_before(self, held: _Held, ledger: int) -> bool:
+    def _is_before(self, held: HeldRecord, ledger: int) -> bool:
         """Return whether an entry was read before the present life of a ledger began."""
         ends = self._life_ends.get(ledger)
         return ends is not None and held.number < ends[-1].number
 
-    def _had_crcs(self, held: _Held) -> bool:
+    def _had_crcs(self, held: HeldRecord) -> bool:
         """Return whether the life that an entry says, which is over, had CRCs."""
         ledger = held.ids.ledger
         for end in self._life_ends.get(ledger, ()):
@@ -286,14 +280,14 @@ class DoubtedEntries:
                 return end.had_crcs
         return bool(self._proven[ledger])
 
-    def _seems_keyed(self, held: _Held) -> bool:
+    def _seems_keyed(self, held: HeldRecord) -> bool:
         """Return whether nothing shows so far that an entry's ledger has CRCs: its digest may need a key."""
         ledger = held.ids.ledger
         if held.is_past or self._is_before(held, ledger):
             return not self._had_crcs(held)
         return self.is_known(ledger) and not self._has_crcs(ledger)
 
-    def _is_mended(self, held: _Held) -> bool:
+    def _is_mended(self, held: HeldRecord) -> bool:
         proved = self._proved(held)
         if proved is None:
             return False
@@ -320,7 +314,7 @@ class DoubtedEntries:
         known = [ledger for ledger in self._failed | self._proven if self._ledgers.row(ledger) is not None]
         return bool(known) and all(map(self._has_crcs, known))
 
-    def _proved(self, held: _Held) -> EntryIds | None:
+    def _proved(self, held: HeldRecord) -> EntryIds | None:
         ledger, body = held.ids.ledger, held.body
         if self._in_vain[ledger] >= _IN_VAIN_MAX and not self._has_crcs(ledger):
             return None
@@ -338,7 +332,7 @@ class DoubtedEntries:
         self._in_vain[ledger] = self._in_vain[ledger] + 1 if proved is None else 0
         return proved
 
-    def _mend(self, held: _Held, proved: EntryIds) -> None:
+    def _mend(self, held: HeldRecord, proved: EntryIds) -> None:
         """Replay an entry under the ids that its digest proves."""
         ledger, entry = proved
         known = self.is_known(ledger) and not self._is_before(held, ledger)
@@ -360,7 +354,7 @@ class DoubtedEntries:
         if not has_another(storage, ledger, entry, body):
             self._ledgers.put(storage, [body[:16]], [body])
 
-    def _judge_known(self, held: _Held) -> None:
+    def _judge_known(self, held: HeldRecord) -> None:
         """Replay an entry whose ids nothing proves; report it where they are doubtful."""
         ledger, entry = held.ids
         storage = self._ledgers.storage_of(ledger)
@@ -369,7 +363,8 @@ class DoubtedEntries:
             neighbours = _is_there(storage, ledger, entry - 1) and _is_there(storage, ledger, entry + 1)
             if taken or not neighbours:
                 self._doubt(held)
-        if taken:
+        # A digest that needs a key shows no damage. Then the newer one counts, as with Java.
+        if taken and (self._has_crcs(ledger) or held.is_behind_a_hole or self._held.is_superseded(held)):
             return
         try:
             self._ledgers.put(storage, [held.body[:16]], [held.body])
@@ -377,7 +372,7 @@ class DoubtedEntries:
             # The index has no place for such an id, so that the entry was never taken under it.
             self._doubt(held)
 
-    def _doubt(self, held: _Held) -> None:
+    def _doubt(self, held: HeldRecord) -> None:
         """Report an entry as doubtful, unless it was never acknowledged, under whatever ids."""
         if held.is_behind_a_hole:
             return

@@ -105,7 +105,9 @@ class TornEntries:
         for offset, body in held:
             if ends.get(offset + 4 + len(body)):
                 # Its sectors are there, and so is its length: it is not torn, it is damaged.
-                self._doubted.hold_whole(self._path, offset, body)
+                self._doubted.hold_whole(
+                    self._path, offset, body, is_behind_a_hole=self.is_behind_a_hole(offset)
+                )
             else:
                 torn.append((offset, body))
         if at_end:

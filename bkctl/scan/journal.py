@@ -229,6 +229,7 @@ class JournalScan:
             self.evidence,
             size_max,
             unsynced_from,
+            padded=self.head.version >= codec.PADDED_FROM,
         )
 
     def __iter__(self) -> Iterator[Item]:
@@ -310,7 +311,8 @@ class JournalScan:
         """Return whether a power cut explains a range's damage: it was never synced and lacks a sector."""
         if self.unsynced_from is None or start < self.unsynced_from:
             return False
-        return range_lacks_a_sector(self.file, start, end)
+        padded = self.head.version >= codec.PADDED_FROM
+        return range_lacks_a_sector(self.file, start, end, padded=padded)
 
     def batches(self) -> Iterator[EntryBatch]:
         """Yield the entries alone."""

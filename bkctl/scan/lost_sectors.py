@@ -20,7 +20,7 @@ _SECTOR = bytes(SECTOR_BYTES)
 _READ_SECTORS = len(ZEROS) // SECTOR_BYTES
 
 
-def range_lacks_a_sector(file: SteadyFile, start: int, end: int) -> bool:
+def range_lacks_a_sector(file: SteadyFile, start: int, end: int, *, padded: bool = False) -> bool:
     """Return whether a sector of ``[start, end)`` was perhaps never written, by the file.
 
     A hole, or a record whose length nothing proves, begins at ``start``.
@@ -29,12 +29,15 @@ def range_lacks_a_sector(file: SteadyFile, start: int, end: int) -> bool:
     write may have ended; zeros of a part of the ledger id are no sign, it begins with zeros. So do most
     lengths: where the share is a part of one, it is a sign only if what is left is too short for a record.
     Every other sector must be zeros as a whole, also behind the range: what stands further on in it was
-    written later.
+    written later. In formats with padding (``padded``) each write begins with a sector, and so the first one
+    must be zeros in front of the range as well: zeros behind a record may be the padding's.
     """
     at = start - start % SECTOR_BYTES
     if at < start:
         at += SECTOR_BYTES
         first = start if at - start < _LENGTH_BYTES + _ID_BYTES else start + _LENGTH_BYTES
+        if padded:
+            first = at - SECTOR_BYTES
         if file.is_zero(first, min(at, file.size_bytes)) and _is_cut_length(file, start, at - start):
             return not file.refused(start, end)
     while at < end:

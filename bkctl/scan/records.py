@@ -44,7 +44,7 @@ class RecordScan:
     """Iterates the records of ``file`` from ``start``: batches of entries, marked records, damage, the tail.
 
     The last item is always a ``Tail``. ``evidence.ledgers`` grows by what is read. From ``unsynced_from`` on
-    sectors may be missing; None where none may.
+    sectors may be missing; None where none may. ``padded`` says that groups of records begin with sectors.
     """
 
     def __init__(
@@ -55,9 +55,11 @@ class RecordScan:
         evidence: Evidence | None = None,
         size_max: int = BODY_BYTES_MAX,
         unsynced_from: int | None = None,
+        padded: bool = True,
     ) -> None:
         self._file = file
         self._unsynced_from = unsynced_from
+        self._padded = padded
         self._dialect = dialect
         self._start = start
         self._size_max = size_max
@@ -254,8 +256,10 @@ class RecordScan:
 
     def _ends(self, at: int) -> bool:
         """Return whether the chain is whole up to ``at``: only zeros follow, or a sector that is missing."""
-        if self._unsynced_from is not None and at >= self._unsynced_from:
+        in_tail = self._unsynced_from is not None and at >= self._unsynced_from
+        if in_tail and (at % SECTOR_BYTES == 0 or not self._padded):
             # A group of records ended here, and a power cut kept the front of the next one from the disk.
+            # Zeros from within a sector on may be padding, into which a wrong length has led.
             return self._file.is_zero(at, min(at + SECTOR_BYTES - at % SECTOR_BYTES, self._file.size_bytes))
         return self._file.is_zero(at, self._file.size_bytes)
 

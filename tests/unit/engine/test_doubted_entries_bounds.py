@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bkctl.engine import doubted_entries
+from bkctl.engine import doubted_entries, held_records
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import LedgerLimboError
 from bkctl.scan.proved_ids import EntryIds, with_ids
@@ -27,7 +27,7 @@ def add_all(rig: EngineRig, bodies: list[bytes]) -> None:
 def test_ledgers_without_checksums_do_not_fill_what_is_held(
     ledgers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doubted_entries, "_HELD_RECORDS_MAX", 400)
+    monkeypatch.setattr(held_records, "_RECORDS_MAX", 400)
     rig = EngineRig(journals_of(JOURNAL_BYTES_MAX))
     rig.start()
     victim = body_of(5, 0)
@@ -54,7 +54,7 @@ def test_ledgers_without_checksums_do_not_use_up_the_search(
 ) -> None:
     """One flipped bit is proved in any company."""
     monkeypatch.setattr(doubted_entries, "_TRIED_BYTES_MAX", 16 << 20)
-    monkeypatch.setattr(doubted_entries, "_HELD_RECORDS_MAX", 100)
+    monkeypatch.setattr(held_records, "_RECORDS_MAX", 100)
     rig = EngineRig(journals_of(JOURNAL_BYTES_MAX))
     rig.start()
     add_all(rig, [body_of(ledger, 0) for ledger in range(5000, 5050)])

@@ -17,7 +17,7 @@ from tests.support.engine_rig import KEY, OTHER_KEY, EngineRig, entry_body, lac_
 HEADER = journal_codec.encode_header(6)
 
 
-def after_crash_with(tail: list[bytes], *, lost: int) -> EngineRig:
+def after_crash_with(tail: list[bytes], *, lost: int, header: bytes = HEADER) -> EngineRig:
     """A bookie that has entry 0 and LAC 7 of ledger 5, and a newer journal: ``tail`` less sector ``lost``."""
     rig = EngineRig()
     rig.start()
@@ -26,7 +26,7 @@ def after_crash_with(tail: list[bytes], *, lost: int) -> EngineRig:
     rig.bookie.checkpoint()
     newest = rig.bookie.journals[0].mark.journal_id + 1
     after = rig.cut_off()
-    content = bytearray(HEADER + b"".join(tail))
+    content = bytearray(header + b"".join(tail))
     start = lost * SECTOR_BYTES
     content[start : start + SECTOR_BYTES] = bytes(len(content[start : start + SECTOR_BYTES]))
     path = f"/journal0/current/{newest:x}.txn"
@@ -101,13 +101,22 @@ def test_half_a_master_key_neither_contradicts_nor_becomes_the_ledgers(at: int) 
 @pytest.mark.parametrize("ledger", [5, 6])
 @pytest.mark.parametrize("behind", [filler(600), b""])
 def test_a_key_whose_end_a_range_of_zeros_took_is_not_the_ledgers(ledger: int, behind: bytes) -> None:
-    """Nothing proves a key, and no client brings what is left of this one."""
+    """Nothing proves a key, and no client brings what is left of this one.
+
+    With padding, writes begin with sectors, so that zeros from within one on are damage if more was written.
+    """
     cut = bytearray(record(journal_codec.master_key_record(ledger, KEY)))
     cut[-7:] = bytes(7)
-    rest_of_sector = bytes(SECTOR_BYTES - 100 - len(cut))
-    with after_crash_with([filler(100), bytes(cut), rest_of_sector, behind], lost=20) as rig:
-        rig.start()
-        rig.add(ledger, 1)
+    for header in (journal_codec.encode_header(4), HEADER):
+        rest_of_sector = bytes(-(len(header) + 100 + len(cut)) % SECTOR_BYTES)
+        tail = [filler(100), bytes(cut), rest_of_sector, behind]
+        with after_crash_with(tail, lost=20, header=header) as rig:
+            if behind and header is HEADER:
+                with pytest.raises(RefusedError):
+                    rig.start()
+                continue
+            rig.start()
+            rig.add(ledger, 1)
 
 
 def test_a_key_of_zeros_in_front_of_a_whole_record_counts() -> None:

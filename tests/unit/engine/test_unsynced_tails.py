@@ -15,7 +15,7 @@ from bkctl.codec.digest import Digester
 from bkctl.codec.entry import frame
 from bkctl.codec.last_mark import LastMark
 from bkctl.engine.write_stage import SingleAdd
-from bkctl.errors import BadRequestError, NoEntryError, RefusedError
+from bkctl.errors import BadRequestError, LedgerLimboError, NoEntryError, RefusedError
 from bkctl.types import DigestType
 from tests.support.damaged_journal import add, body_of, journals, journals_of, read
 from tests.support.engine_rig import KEY, OTHER_KEY, Answers, EngineRig, entry_body
@@ -183,9 +183,9 @@ def test_an_entry_that_holds_records_is_whole_in_front_of_a_missing_sector(
     tail.key(6)
     inner = frame(body_of(5, 0, b"another"))
     front = len(tail.content) + 4 + len(body_of(6, 0, b"", kind)) + zeros + len(inner)
-    fill = -front % SECTOR
+    fill = -front % SECTOR if version >= journal_codec.PADDED_FROM else 7
     tail.add(6, 0, bytes(zeros) + b"r" * fill + inner, kind)
-    assert len(tail.content) % SECTOR == 0
+    assert version < journal_codec.PADDED_FROM or len(tail.content) % SECTOR == 0
     tail.sync(on_a_sector=True)
     tail.add(7, 0, b"u" * 1024)
     tail.add(5, 3, b"tail" * 50)
@@ -324,3 +324,63 @@ def test_a_ledger_that_is_deleted_within_a_flush_leaves_no_entries_to_the_next_o
             after.bookie.checkpoint()
             add(after, body_of(6, 0), OTHER_KEY)
             assert read(after, 6, 1) is NoEntryError
+
+
+@pytest.mark.parametrize("kind", [MAC, DUMMY])
+@pytest.mark.parametrize("bit", [10, 11])
+def test_a_flipped_length_that_leads_into_padding_refuses_the_start(bit: int, kind: DigestType) -> None:
+    """Zeros up to the end of a sector are no missing sector where they are a padding's."""
+    tail = Tail(6)
+    tail.key(5)
+    tail.key(6)
+    tail.pad()
+    at = tail.add(6, 0, b"m" * 100, kind)
+    tail.pad()
+    for entry in range(12):
+        tail.add(5, entry)
+        tail.pad()
+    length = int.from_bytes(tail.content[at : at + 4], "big") ^ 1 << bit
+    assert (at + 4 + length) % SECTOR
+    tail.content[at : at + 4] = length.to_bytes(4, "big")
+    with tail.start() as rig, pytest.raises(RefusedError, match="record overlaps another"):
+        rig.start()
+
+
+@pytest.mark.parametrize("bit", range(9))
+def test_a_flipped_bit_in_the_size_of_a_padding_refuses_the_start(bit: int) -> None:
+    """An entry that was added again stands behind it: the older copy must not win."""
+    tail = Tail(6)
+    tail.key(5)
+    tail.add(5, 0, b"the first copy")
+    tail.pad()
+    tail.add(5, 1)
+    at = len(tail.content)
+    tail.pad()
+    tail.add(5, 0, b"the second copy")
+    tail.sync()
+    tail.content[at + 7 - bit // 8] ^= 1 << bit % 8
+    with tail.start() as rig, pytest.raises(RefusedError):
+        rig.start()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_hole_behind_a_damaged_id_does_not_excuse_it(*, lost: bool) -> None:
+    """A sector ends within the entry's length, so that it is judged when the file has been read."""
+    tail = Tail(6)
+    tail.key(5)
+    tail.add(5, 0)
+    tail.add(5, 1, b"f" * ((-len(tail.content) - 42) % SECTOR))
+    at = tail.add(5, 2)
+    assert -at % SECTOR == 2
+    tail.add(5, 3)
+    tail.sync()
+    tail.content[at + 18] ^= 0x40
+    tail.content[at + 19] ^= 0x30
+    if lost:
+        tail.key(6)
+        tail.add(6, 0, b"u" * 1500)
+        tail.pad()
+        tail.lose(tail.synced // SECTOR)
+    with tail.start() as rig:
+        assert rig.start().limbo_ledgers == 1
+        assert read(rig, 5, 2) is LedgerLimboError
