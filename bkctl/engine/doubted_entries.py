@@ -152,6 +152,7 @@ class DoubtedEntries:
         return batch.select([index for index in range(len(ledgers)) if index not in doubted])
 
     def _note_replayed(self, batch: EntryBatch) -> None:
+        """Note that all of a batch is replayed: what is held of its ids is older."""
         if self._held:
             for ledger, entry in zip(batch.ledgers, batch.entries, strict=True):
                 self._held.supersede(EntryIds(ledger, entry))
@@ -358,7 +359,10 @@ class DoubtedEntries:
         """Replay an entry whose ids nothing proves; report it where they are doubtful."""
         ledger, entry = held.ids
         storage = self._ledgers.storage_of(ledger)
-        taken = has_another(storage, ledger, entry, held.body)
+        there = _entry_there(storage, ledger, entry)
+        taken = there is not None and there != held.body
+        if there is not None and proves_itself(there):
+            self._proven[ledger] += 1
         if self._has_crcs(ledger):
             neighbours = _is_there(storage, ledger, entry - 1) and _is_there(storage, ledger, entry + 1)
             if taken or not neighbours:
@@ -395,12 +399,18 @@ def _failing(batch: EntryBatch) -> list[int]:
 
 def has_another(storage: LedgerStorage, ledger: int, entry: int, body: bytes) -> bool:
     """Return whether a storage has an entry with other bytes; one that cannot be read counts as not there."""
+    there = _entry_there(storage, ledger, entry)
+    return there is not None and there != body
+
+
+def _entry_there(storage: LedgerStorage, ledger: int, entry: int) -> bytes | None:
+    """Return the entry that a storage has; None for none, and for one that cannot be read."""
     if entry < 0:
-        return False
+        return None
     try:
-        return storage.read(ledger, entry) != body
+        return storage.read(ledger, entry)
     except BookieError:
-        return False
+        return None
 
 
 def has_crcs(storage: LedgerStorage, ledger: int) -> bool:
@@ -419,10 +429,4 @@ def has_crcs(storage: LedgerStorage, ledger: int) -> bool:
 
 
 def _is_there(storage: LedgerStorage, ledger: int, entry: int) -> bool:
-    if entry < 0:
-        return True
-    try:
-        storage.read(ledger, entry)
-    except BookieError:
-        return False
-    return True
+    return entry < 0 or _entry_there(storage, ledger, entry) is not None

@@ -272,3 +272,18 @@ def test_an_entry_that_was_added_again_is_the_newer_one_after_a_kill(
         with rig.cut_off() as after:
             assert after.start().limbo_ledgers == 0
             assert [read(after, 6, entry) for entry in range(count)] == again[count:]
+
+
+def test_an_entry_that_proves_itself_is_not_replaced_by_one_that_does_not() -> None:
+    """The entries that are read to learn the digest of a ledger have other ones, which clients may send."""
+    whole = body_of(6, 10, b"whole")
+    with EngineRig() as rig:
+        rig.start()
+        for entry in range(5):
+            add(rig, body_of(6, entry, b"first", DigestType.MAC))
+        add(rig, whole)
+        rig.bookie.checkpoint()
+        add(rig, body_of(6, 10, b"another", DigestType.MAC))
+        with rig.cut_off() as after:
+            assert after.start().limbo_ledgers == 1
+            assert after.bookie.reads.read(6, 10) == whole
