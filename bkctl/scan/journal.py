@@ -253,8 +253,11 @@ class JournalScan:
         Its length is wrong. Without a digest that proves it, only the next journal's statement shows that.
         """
         stated = self.end.stated
-        number = None if stated is None or not isinstance(item, EntryBatch) else _record_over(item, stated)
-        if number is None or stated is None or not isinstance(item, EntryBatch):
+        if (
+            stated is None
+            or not isinstance(item, EntryBatch)
+            or (number := _record_over(item, stated)) is None
+        ):
             yield item
             return
         front, rest = item.split(number)

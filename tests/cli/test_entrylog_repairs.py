@@ -22,17 +22,6 @@ from tests.support.readable import readable
 from tests.support.truthful_bookie import DELETED, Entry, TruthfulBookie, started
 
 Run = Callable[..., Any]
-COUNT = 2
-
-
-@pytest.fixture(scope="module", params=["db", "idx"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
-    return TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", request.param, COUNT)
-
-
-@pytest.fixture
-def bookie(made: TruthfulBookie, tmp_path: Path) -> TruthfulBookie:
-    return made.copy(tmp_path / "bookie")
 
 
 @pytest.fixture
@@ -104,7 +93,7 @@ def test_what_proves_itself_is_served_and_the_rest_is_listed(
     assert not log.exists()
     assert (log.parent / QUARANTINE_NAME / log.name).read_bytes() == broken
     assert run_cli("entrylog", "verify", copy["path"]).exit_code in (0, 3)
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         with pytest.raises((LedgerLimboError, BookieIOError, CorruptionError)):
             running.reads.read(*entry)
         for each, body in bookie.truth.bodies.items():
@@ -140,7 +129,7 @@ def test_a_log_in_quarantine_is_unknown_and_comes_back(
     (listed,) = rows(run_cli("entrylog", "quarantine", bookie.root, "--list", "-o", "json"))
     assert (listed["action"], listed["reason"]) == ("in_quarantine", "bad sectors")
     assert not log.exists()
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         for each in sorted(inside):
             with pytest.raises((BookieIOError, CorruptionError)):
                 running.reads.read(*each)
@@ -207,7 +196,7 @@ def test_the_id_of_a_log_in_quarantine_never_comes_again(
     assert run_cli("entrylog", "quarantine", newest, "--yes").exit_code == 0
     assert int((log.parent / "lastId").read_text(), 16) == int(newest.stem, 16)
     (log.parent / "lastId").unlink()
-    with started(bookie.root, COUNT):
+    with started(bookie.root, bookie.directories):
         pass
     assert not newest.exists()
 

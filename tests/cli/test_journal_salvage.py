@@ -20,17 +20,6 @@ from tests.support.engine_rig import KEY, Answers, entry_body
 from tests.support.truthful_bookie import DELETED, Entry, TruthfulBookie, started
 
 Run = Callable[..., Any]
-COUNT = 2
-
-
-@pytest.fixture(scope="module", params=["db", "idx"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
-    return TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", request.param, COUNT)
-
-
-@pytest.fixture
-def bookie(made: TruthfulBookie, tmp_path: Path) -> TruthfulBookie:
-    return made.copy(tmp_path / "bookie")
 
 
 def damaged(bookie: TruthfulBookie, chosen: Callable[[list[Entry]], Entry]) -> Entry:
@@ -68,7 +57,7 @@ def test_a_start_replays_all_but_what_is_listed(
     dry = run_cli(*words, "--dry-run", "-o", "json")
     assert content(bookie.root) == before
     assert not fresh.exists()
-    with pytest.raises(RefusedError), started(bookie.root, COUNT):
+    with pytest.raises(RefusedError), started(bookie.root, bookie.directories):
         pass
     done = run_cli(*words, "--losses", losses, "--yes", "-o", "json")
     assert (dry.exit_code, done.exit_code) == (1, 1), done.stderr
@@ -80,7 +69,7 @@ def test_a_start_replays_all_but_what_is_listed(
     assert listed[lost[0]].maybe_more
     assert set(listed) >= {ledger for ledger, _ in bookie.truth.bodies} - {DELETED}
     swap(bookie, fresh)
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         for (ledger, entry), body in bookie.truth.bodies.items():
             if (ledger, entry) == lost:
                 with pytest.raises(LedgerLimboError):
@@ -106,7 +95,7 @@ def test_in_place_only_the_damaged_journal_changes_and_undo_brings_it_back(
     after = content(bookie.journal)
     (changed,) = [path for path in after if "bkctl-repairs" not in path and after[path] != before[path]]
     assert Path(kept).read_bytes() == before[changed]
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         for (ledger, entry), body in bookie.truth.bodies.items():
             if (ledger, entry) != lost and ledger != DELETED:
                 assert running.reads.read(ledger, entry) == body
@@ -160,7 +149,7 @@ def test_no_padding_goes_across_the_last_mark(run_cli: Run, bookie: TruthfulBook
     done = run_cli("journal", "salvage", bookie.root, "--out", fresh, "--yes")
     assert done.exit_code == 1, done.stderr
     swap(bookie, fresh)
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         unknown = 0
         for ledger, entry in bookie.truth.journaled:
             try:
@@ -192,7 +181,7 @@ def test_without_any_journal_the_mark_is_set_to_none_once_all_ledgers_are_in_lim
 ) -> None:
     named, losses = without_journals(bookie), tmp_path / "losses.json"
     words = ("journal", "salvage", bookie.root, "--in-place", "--losses", losses, "--yes", "-o", "json")
-    with pytest.raises(RefusedError), started(bookie.root, COUNT):
+    with pytest.raises(RefusedError), started(bookie.root, bookie.directories):
         pass
     done = run_cli(*words)
     assert done.exit_code == 1, done.stderr
@@ -204,7 +193,7 @@ def test_without_any_journal_the_mark_is_set_to_none_once_all_ledgers_are_in_lim
         DELETED
     }
     assert listed >= flushed
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         for (ledger, entry), body in bookie.truth.bodies.items():
             if (ledger, entry) not in journaled and ledger != DELETED:
                 assert running.reads.read(ledger, entry) == body
@@ -235,7 +224,7 @@ def test_a_mark_whose_journal_is_gone_is_not_set_back_without_a_word(
     done = run_cli(*words, "--accept-loss")
     assert done.exit_code == 1, done.stderr
     lost = {row["ledger"] for row in json.loads(done.stdout) if row["kind"] == "lost"}
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         rows = [running.storages[ledger % len(running.storages)].ledgers.get(ledger) for ledger in lost]
         assert lost
         assert all(row is not None and row.limbo for row in rows)
@@ -259,7 +248,7 @@ def test_a_key_that_zeros_cut_does_not_become_the_ledgers(run_cli: Run, bookie: 
     ledger = cut_a_key(bookie)
     done = run_cli("journal", "salvage", bookie.root, "--in-place", "--yes", "-o", "json")
     assert done.exit_code == 1, done.stderr
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         answers = Answers()
         copy = SingleAdd(entry_body(ledger, 1000), KEY, answers, 1000, recovery=True)
         running.writes.add(copy)

@@ -16,20 +16,9 @@ from tests.support.truthful_bookie import DELETED, HOST, INSTANCE, LIVE, NEXT_LE
 
 Run = Callable[..., Any]
 Change = Callable[[bytearray, int], None]
-COUNT = 2
 IDS = struct.Struct(">qq")
 #: The payload is behind the ids, the last add confirmed, the length and the digest.
 PAYLOAD_AT = 48
-
-
-@pytest.fixture(scope="module", params=["db", "idx"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
-    return TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", request.param, COUNT)
-
-
-@pytest.fixture
-def bookie(made: TruthfulBookie, tmp_path: Path) -> TruthfulBookie:
-    return made.copy(tmp_path / "bookie")
 
 
 @pytest.fixture
@@ -63,7 +52,7 @@ def salvaged(
 
 def served(bookie: TruthfulBookie) -> Iterator[tuple[int, int]]:
     """Start the bookie and yield the entries that it does not know of; every other one has its body."""
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         for (ledger, entry), body in bookie.truth.bodies.items():
             if ledger == DELETED:
                 continue

@@ -19,17 +19,6 @@ from bkctl.vfs import PosixFileSystem
 from tests.support.truthful_bookie import TruthfulBookie, started
 
 Run = Callable[..., Any]
-COUNT = 2
-
-
-@pytest.fixture(scope="module", params=["db", "idx"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
-    return TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", request.param, COUNT)
-
-
-@pytest.fixture
-def bookie(made: TruthfulBookie, tmp_path: Path) -> TruthfulBookie:
-    return made.copy(tmp_path / "bookie")
 
 
 def marks(bookie: TruthfulBookie) -> set[LastMark]:
@@ -79,7 +68,7 @@ def test_backwards_every_directory_says_the_same_and_the_old_marks_are_kept(
         assert copy.read_bytes() == content
     replayed = next(row["records"] for row in rows(done) if row["kind"] == "replayed")
     assert replayed > len(bookie.truth.journaled)
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         for (ledger, entry), body in bookie.truth.bodies.items():
             if ledger != 3:
                 assert running.reads.read(ledger, entry) == body
@@ -109,7 +98,7 @@ def test_forwards_needs_a_word_lists_what_is_skipped_and_readers_are_told_unknow
     assert [row["ledger"] for row in rows(done) if row["kind"] == "lost"] == [
         loss.ledger for loss in listed.losses
     ]
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         for ledger, entry in bookie.truth.journaled:
             with pytest.raises(LedgerLimboError):
                 running.reads.read(ledger, entry)

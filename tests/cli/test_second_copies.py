@@ -20,19 +20,8 @@ from tests.support.readable import readable
 from tests.support.truthful_bookie import DELETED, Entry, TruthfulBookie, dumps, started
 
 Run = Callable[..., Any]
-COUNT = 2
 #: The ids of logs that no bookie of these tests reaches by itself.
 COPIES_ID = 0x77
-
-
-@pytest.fixture(scope="module", params=["db", "idx"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TruthfulBookie:
-    return TruthfulBookie.make(tmp_path_factory.mktemp("made") / "bookie", request.param, COUNT)
-
-
-@pytest.fixture
-def bookie(made: TruthfulBookie, tmp_path: Path) -> TruthfulBookie:
-    return made.copy(tmp_path / "bookie")
 
 
 @pytest.fixture
@@ -103,7 +92,7 @@ def test_a_whole_copy_in_another_log_takes_the_place_of_a_damaged_record(
     (copy,) = (row for row in done if row["kind"] == "copy")
     assert "1 of them are second copies" in copy["detail"]
     assert readable(bookie.root) == whole
-    with started(bookie.root, COUNT) as running:
+    with started(bookie.root, bookie.directories) as running:
         for each, body in whole.items():
             if each[0] != DELETED:
                 assert running.reads.read(*each) == body
@@ -122,7 +111,7 @@ def test_a_damaged_copy_is_none(run_cli: Run, bookie: TruthfulBookie, log: Path)
     (lost,) = (row for row in done if row["kind"] == "lost")
     assert (lost["ledger"], lost["entries"]) == (entry[0], str(entry[1]))
     with (
-        started(bookie.root, COUNT) as running,
+        started(bookie.root, bookie.directories) as running,
         pytest.raises((LedgerLimboError, BookieIOError, CorruptionError)),
     ):
         running.reads.read(*entry)
