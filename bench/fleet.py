@@ -228,9 +228,9 @@ def _blocks(
 
 
 def _part(place: object, table: str, rows: pa.Table) -> PartFile:
-    from bkctl.pipeline.sets.parts import PartWriter
+    from bkctl.pipeline.sets.parts import PartWriter, part_name
 
-    writer = PartWriter(place, table, rows.schema)  # type: ignore[arg-type]
+    writer = PartWriter(place, part_name(table), rows.schema)  # type: ignore[arg-type]
     for batch in rows.to_batches(max_chunksize=1 << 18):
         writer.add(batch)
     found = writer.close()

@@ -147,6 +147,7 @@ EXCLUDED = {
     "top": "asks bookies; a recording is a file that the operator names",
     "pipeline list": "opens no file",
     "pipeline spark-submit": "prints a command; opens no file",
+    "pipeline export": "opens sets; writes files of names of its own, as 'pipeline collect' does",
     "pipeline trend": "opens sets and results of runs; writes a report as 'pipeline run' does",
     "explain": "opens no file",
     "version": "opens no file",

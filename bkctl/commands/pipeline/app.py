@@ -15,6 +15,7 @@ from bkctl.commands.frame.options import OutputOption, PasswordOptions, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.pipeline.collect import collect_command
+from bkctl.commands.pipeline.export import export_command
 from bkctl.commands.pipeline.options import (
     Chosen,
     EngineName,
@@ -225,6 +226,7 @@ def _job_row(job: Job) -> dict[str, Any]:
 
 app.command("collect")(collect_command)
 app.command("spark-submit")(spark_submit_command)
+app.command("export")(export_command)
 app.command("trend")(trend_command)
 
 

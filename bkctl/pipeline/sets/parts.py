@@ -20,14 +20,19 @@ _DELTA = ("first", "last", "entry", "block", "offset", "ledger", "log_id", "bad_
 _WAITING_BYTES = 8 << 20
 
 
-class PartWriter:
-    """One Parquet file of a table, made when the first row comes. Its name is never used again: an attempt
-    that is ended leaves a file that no manifest names."""
+def part_name(table: str) -> str:
+    """Return a name for a file of a set's table. It is never used again: an attempt that is ended leaves a
+    file that no manifest names."""
+    return f"{table}/part-{secrets.token_hex(8)}.parquet"
 
-    def __init__(self, place: Location, table: str, schema: pa.Schema) -> None:
+
+class PartWriter:
+    """One Parquet file of a table, ``name`` in the directory ``place``, made when the first row comes."""
+
+    def __init__(self, place: Location, name: str, schema: pa.Schema) -> None:
         self._place = place
         self._schema = schema
-        self.name = f"{table}/part-{secrets.token_hex(8)}.parquet"
+        self.name = name
         self._stack = ExitStack()
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
@@ -90,7 +95,9 @@ class PartWriters:
     """A file for each of some tables. A context manager: what was not finished is abandoned."""
 
     def __init__(self, place: Location, schemas: dict[str, pa.Schema]) -> None:
-        self._writers = {name: PartWriter(place, name, schema) for name, schema in schemas.items()}
+        self._writers = {
+            table: PartWriter(place, part_name(table), schema) for table, schema in schemas.items()
+        }
 
     def add(self, table: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Write rows of a table."""

@@ -1,0 +1,139 @@
+"""``bkctl pipeline export``: the tables of sets, in partitions by bookie and day, for other SQL engines."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.commands.frame.option_groups import takes
+from bkctl.commands.frame.options import OutputOption
+from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.progress import progress
+from bkctl.commands.pipeline.options import SetOptions
+from bkctl.errors import NotFoundError, UsageError
+from bkctl.extras import need
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bkctl.pipeline.sets.store import CompleteSet, SetStore
+
+EXPORT_SCHEMA: Schema = (
+    Key("bookie", "string", "the bookie; value of the first partition column"),
+    Key("day", "string", "the day on which the pass of the set began, UTC; value of the second one"),
+    Key("set", "string", "directory of the set", wide=True),
+    Key("state", "string", "exported, unchanged (was there), kept (another set was), replaced, failed"),
+    Key("verdict", "string", "verdict of the set: clean, found, unexamined"),
+    Key("tables", "array of strings", "tables that were written", wide=True),
+    Key("rows", "int", "rows that were written"),
+    Key("bytes", "int", "bytes of the files that were written"),
+    Key("why", "string or null", "why the set was kept out, or what failed"),
+)
+
+#: Bound on what reads and writes at once.
+_THREADS_MAX = 64
+
+_Paths = Annotated[
+    list[str],
+    typer.Argument(metavar="PATH", show_default=False, help="Stores of sets: the --to of 'collect'."),
+]
+_To = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="URL",
+        show_default=False,
+        help="Where the tables go: a directory, or s3://, gs://, abfs://, hdfs://, file://.",
+    ),
+]
+_Table = Annotated[
+    list[str] | None,
+    typer.Option("--table", metavar="NAME", help="A table to export; repeatable. Default: all."),
+]
+_Replace = Annotated[bool, typer.Option("--replace", help="Replace an older set of the same bookie and day.")]
+_Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Sets that are exported at once.")]
+
+
+@takes(EXPORT_SCHEMA)
+def export_command(
+    paths: _Paths,
+    to: _To,
+    table: _Table = None,
+    replace: _Replace = False,
+    *,
+    sets: SetOptions,
+    jobs: _Jobs = 4,
+    output: OutputOption = None,
+) -> None:
+    """[offline] [writes] Lay the tables of sets out by bookie and day, for any SQL engine.
+
+    Of each bookie the newest complete set goes to URL/TABLE/bookie=BOOKIE/day=DAY/SET.parquet, the layout of
+    Hive's tables: Spark and DuckDB make columns bookie and day of it. Run it each day behind 'collect'; for
+    days gone by, with --as-of. In the tables 'bookie' is the partition's; all other columns are the sets'.
+
+    Table sets has a row for each bookie and day, written last: rows of a bookie and day that it does not have
+    are not whole. A set of the same bookie and day that is there stays, unless --replace is given.
+
+    Exit code 3 when a bookie has no set, an old one (--max-age), or one that cannot be read.
+
+    Examples:
+
+      bkctl pipeline export s3://audits/sets --to s3://audits/tables
+
+      bkctl pipeline export /audits/sets --to /audits/tables --table logs --table log_ledgers
+    """
+    from bkctl.clock import SystemClock
+    from bkctl.pipeline.locations import located
+    from bkctl.pipeline.sets.choice import Cluster, choose_sets
+    from bkctl.pipeline.sets.partitions import FAILED, PartitionedTables
+    from bkctl.pipeline.sets.store import SetStore
+
+    need("bkctl pipeline export", "pyarrow")
+    if not 1 <= jobs <= _THREADS_MAX:
+        raise UsageError(f"--jobs {jobs}: from 1 to {_THREADS_MAX}")
+    tables = _tables(table)
+    stores = [SetStore(located(path)) for path in dict.fromkeys(paths)]
+    _check_stores(stores)
+    choice = choose_sets(stores, sets.wish(), SystemClock().time_ms(), Cluster())
+    _check_once(choice.sets)
+    folder = PartitionedTables(located(to))
+    folder.claim()
+    with progress("export", _bytes_of(choice.sets, tables)) as advance:
+        exported = list(folder.export(choice.sets, tables, replace, jobs, advance))
+    write_rows((one.as_row() for one in exported), EXPORT_SCHEMA, output, nothing="no complete set")
+    for problem in choice.problems:
+        sys.stderr.write(f"bkctl: note: {problem.unknown}: {problem.why}\n")
+    failed = any(one.state == FAILED for one in exported)
+    raise typer.Exit(3 if failed or choice.problems else 0)
+
+
+def _tables(asked: list[str] | None) -> list[str]:
+    """Return the tables to export. Raises UsageError for one that sets do not have."""
+    from bkctl.pipeline.sets.set_tables import TABLES
+
+    for name in asked or ():
+        if name not in TABLES:
+            raise UsageError(f"--table {name}: sets have tables {', '.join(TABLES)}")
+    return list(asked or TABLES)
+
+
+def _check_stores(stores: Sequence[SetStore]) -> None:
+    """Raise NotFoundError for a place in which no sets have been published."""
+    for store in stores:
+        if not store.is_there():
+            raise NotFoundError(f"{store.location.text}: holds no sets ('bkctl pipeline collect')")
+
+
+def _check_once(sets: Sequence[CompleteSet]) -> None:
+    """Raise UsageError where two stores have sets of one bookie: a day has room for one of them."""
+    seen: dict[str, str] = {}
+    for one in sets:
+        other = seen.setdefault(one.manifest.bookie, one.location.text)
+        if other != one.location.text:
+            raise UsageError(f"bookie {one.manifest.bookie}: {other} and {one.location.text} are both of it")
+
+
+def _bytes_of(sets: Sequence[CompleteSet], tables: Sequence[str]) -> int:
+    return sum(part.bytes for one in sets for name in tables for part in one.manifest.tables.get(name, ()))
