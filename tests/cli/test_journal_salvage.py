@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from bkctl.codec.journal import RecordKind, journal_name
+from bkctl.codec.entry import frame
+from bkctl.codec.journal import RecordKind, encode_record, journal_name, master_key_record
 from bkctl.codec.last_mark import decode_last_mark
 from bkctl.codec.losses import decode_losses
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import LedgerLimboError, RefusedError
 from bkctl.scan.journal import JournalScan
+from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
+from tests.support.damaged_journal import body_of
 from tests.support.engine_rig import KEY, Answers, entry_body
 from tests.support.truthful_bookie import DELETED, Entry, TruthfulBookie, started
 
@@ -254,3 +257,29 @@ def test_a_key_that_zeros_cut_does_not_become_the_ledgers(run_cli: Run, bookie: 
         running.writes.add(copy)
         answers.wait(1)
         assert answers.good == [1000]
+
+
+def test_where_a_digest_that_needs_a_key_may_hide_a_loss_the_exit_code_is_3(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path
+) -> None:
+    """Of the last entry that a bookie wrote the length is changed: it takes those behind it for its own data,
+    and ends in the zeros that the journal was made with."""
+    path = bookie.journals()[-1]
+    written = path.read_bytes().rstrip(b"\0")
+    written += bytes(-len(written) % 512)
+    written += b"".join(encode_record(master_key_record(ledger, KEY)) for ledger in (77, 78))
+    written += frame(body_of(77, 0, b"d" * 100, DigestType.MAC))
+    body = body_of(77, 1, b"d" * 100, DigestType.MAC)
+    behind = b"".join(frame(body_of(78, entry)) for entry in range(3))
+    words = ("journal", "salvage", bookie.root, "--out", tmp_path / "fresh", "--dry-run")
+    for more in (0, 2048):
+        path.write_bytes(written + (len(body) + more).to_bytes(4, "big") + body + behind + bytes(8192))
+        done = run_cli(*words)
+        assert done.exit_code == 3, done.stdout
+        assert "could not be checked (ledger 77): their digest types are not known" in done.stderr
+        proved = run_cli(*words, "--password", "secret")
+        assert (
+            (proved.exit_code != 0)
+            == ("record size; the record in it is copied" in proved.stdout)
+            == bool(more)
+        )

@@ -31,7 +31,7 @@ with a new journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from posixpath import dirname, join, normpath
@@ -52,6 +52,7 @@ from bkctl.admin.journals.skipped_records import (
 )
 from bkctl.admin.journals.stopped_bookie import JournalPlace, StoppedBookie
 from bkctl.admin.logs.digests import LedgersMetadata
+from bkctl.admin.logs.unchecked import UncheckedEntries
 from bkctl.admin.repairs.repair_journal import (
     begin_repair,
     changes_file,
@@ -70,6 +71,7 @@ from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import COOKIE_NAME, JournalFile, current, read_small
 from bkctl.scan.files.journals import verify_journals
+from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.journal_ends import JournalEnds
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 from bkctl.vfs.replacing import TEMPORARY_SUFFIX
@@ -86,8 +88,9 @@ class Salvage:
     """The effect of a salvage; ``rows`` is what the journals say of the ledgers that are put into limbo.
 
     ``mark`` is where the copy is replayed from. Unless it ``is_certain`` more than what is named may be lost.
-    ``wrong_marks`` are the files that say otherwise, which a
-    salvage in place changes. ``empty`` are the ids of journals that are gone between others.
+    ``wrong_marks`` are the files that say otherwise, which a salvage in place changes. ``empty`` are the ids
+    of journals that are gone between others. ``unchecked`` is a sentence on the entries that no digest
+    proves, and empty without any: one of which the length is damaged may have taken the place of others.
     """
 
     place: JournalPlace
@@ -99,6 +102,7 @@ class Salvage:
     missing: tuple[str, ...]
     rows: dict[int, LedgerRecords]
     losses: Losses
+    unchecked: str
 
 
 def plan_salvage(
@@ -124,7 +128,8 @@ def plan_salvage(
         missing = [*missing, unfit]
         mark = LastMark(place.directory.journals[0].journal_id, 0) if place.directory.journals else ZERO_MARK
     behind = JournalRecords(missing=missing)
-    journals, lost = _examined(fs, place, mark, book, _wrong_keys(fs, place, mark, metadata_of), behind)
+    verdicts = list(verify_journals(fs, list(place.directory.journals), book, mark=mark))
+    journals, lost = _examined(fs, place, mark, verdicts, _wrong_keys(fs, place, mark, metadata_of), behind)
     lost.compare(behind.ledgers)
     strange = _strange(behind, book, metadata_of, lambda: _rows(fs, bookie, databases))
     ranges, is_certain = lost.ranges, lost.is_certain and not behind.missing and not strange
@@ -149,20 +154,26 @@ def plan_salvage(
         tuple(behind.missing),
         rows,
         Losses(bookie.bookie, MADE_BY, losses),
+        _unchecked(verdicts, book),
     )
+
+
+def _unchecked(verdicts: Sequence[FileVerdict], book: DigestBook) -> str:
+    """Say which entries no digest proves, and what would; an empty text where every entry was checked."""
+    entries = UncheckedEntries.of(verdicts)
+    return f"{entries.sentence()}: {entries.remedy(book)}" if entries.unchecked else ""
 
 
 def _examined(
     fs: FileSystem,
     place: JournalPlace,
     mark: LastMark,
-    book: DigestBook,
+    verdicts: Sequence[FileVerdict],
     keys: Mapping[str, tuple[WrongKey, ...]],
     behind: JournalRecords,
 ) -> tuple[list[SalvagedJournal], JournalLosses]:
     """Return the copies to make, and the losses; ``behind`` is given what stands behind the mark."""
     journals, lost = list[SalvagedJournal](), JournalLosses()
-    verdicts = verify_journals(fs, list(place.directory.journals), book, mark=mark)
     for verdict, journal in zip(verdicts, place.directory.journals, strict=True):
         broken = [damage for damage in verdict.damage if damage.reason == "digest" and not damage.unsynced]
         useless = frozenset(damage.offset for damage in broken)

@@ -14,7 +14,7 @@ from posixpath import dirname
 from typing import Any
 
 from bkctl.admin.repairs.kept_files import refuse_link
-from bkctl.admin.repairs.repair_plan import Needs, Plan, Step
+from bkctl.admin.repairs.repair_plan import Needs, Plan, Step, verb_of
 from bkctl.clock import Clock
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.vfs.base import WritableFileSystem
@@ -22,9 +22,12 @@ from bkctl.vfs.base import WritableFileSystem
 #: Runs a command line and returns its exit code.
 RunCommand = Callable[[Sequence[str]], int]
 
+UNCHECKED = _PARTLY = 3
+_REFUSED, _NO_ANSWER = 4, 5
 #: Exit codes after which a step has done what it can: 1 says that it found, or lost, something.
 _DONE = (0, 1)
-_PARTLY, _REFUSED, _NO_ANSWER = 3, 4, 5
+#: Verbs of which a step has done what it can with 3, too: it says that not every entry could be checked.
+_DONE_UNCHECKED = (("journal", "salvage"),)
 _LOG_BYTES_MAX = 16 << 20
 
 
@@ -40,7 +43,7 @@ class StepEnd:
     @property
     def is_done(self) -> bool:
         """Whether the next step may follow."""
-        return self.exit_code in _DONE
+        return _is_done(self.step.verb, self.exit_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,11 @@ class PlanLog:
         """
         found: dict[int, DoneStep] = {}
         for line in self._lines():
-            if line.get("event") == "ended" and line.get("exit_code") in _DONE:
+            command = tuple(map(str, line["command"]))
+            if line.get("event") == "ended" and _is_done(verb_of(command), line.get("exit_code")):
                 repairs = line.get("repairs")
                 found[line["step"]] = DoneStep(
-                    tuple(map(str, line["command"])),
+                    command,
                     int(line["exit_code"]),
                     frozenset(map(str, repairs) if isinstance(repairs, list) else ()),
                 )
@@ -120,6 +124,11 @@ class PlanLog:
             file.close()
         # Half of a line, which a power cut left, says nothing: its step counts as not ended.
         yield from filter(None, map(_value, content.split(b"\n")))
+
+
+def _is_done(verb: tuple[str, ...], code: object) -> bool:
+    """Return whether a command has done what it can, by its noun and verb and its exit code."""
+    return code in _DONE or (code == UNCHECKED and verb in _DONE_UNCHECKED)
 
 
 def _value(line: bytes) -> dict[str, Any] | None:
@@ -189,7 +198,7 @@ def run_plan(
 
 def advice(step: Step, code: int) -> str:
     """Return what to do before the plan is run again."""
-    if code in _DONE:
+    if _is_done(step.verb, code):
         return ""
     if step.needs is Needs.STOPPED and code == _REFUSED:
         return "it needs the bookie stopped: stop it, if it runs; else see what the command says"

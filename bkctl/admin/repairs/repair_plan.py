@@ -125,12 +125,17 @@ class Step:
     @property
     def verb(self) -> tuple[str, ...]:
         """Noun and verb."""
-        return self.command[1:3]
+        return verb_of(self.command)
 
     @property
     def lists_losses(self) -> bool:
         """Whether exit code 1 of the command says that entries are lost, or may be."""
         return self.verb in _LISTS_LOSSES
+
+
+def verb_of(command: Sequence[str]) -> tuple[str, ...]:
+    """Return noun and verb of a command line of this program."""
+    return tuple(command[1:3])
 
 
 @dataclass(frozen=True, slots=True)

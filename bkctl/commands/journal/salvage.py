@@ -94,9 +94,9 @@ def salvage_command(
     the right one where its digest proves it. In .idx files only bookies of bkctl know limbo; the command
     says so. Of several journal directories --journal-dir chooses one, or --journal by any of its journals.
 
-    'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there.
-
-    Exit code 1 when something is lost, 4 while a bookie uses a directory, or when one is missing.
+    'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there. Exit code
+    1 when something is lost, 3 when nothing is known to be and digests of some entries could not be checked,
+    4 while a bookie uses a directory, or when one is missing.
 
     Examples:
 
@@ -125,7 +125,14 @@ def salvage_command(
     write_rows(_rows(salvage, kept, in_place=in_place), SCHEMA, output)
     if not salvage.is_certain and not metadata.is_given:
         typer.echo(_UNKNOWN, err=True)
-    raise typer.Exit(int(bool(salvage.losses.losses)))
+    raise typer.Exit(_exit_code(salvage))
+
+
+def _exit_code(salvage: Salvage) -> int:
+    """Return the exit code; say on stderr which entries no digest proves: losses may hide behind them."""
+    if salvage.unchecked:
+        typer.echo(f"bkctl: unchecked: {salvage.unchecked}", err=True)
+    return 1 if salvage.losses.losses else 3 if salvage.unchecked else 0
 
 
 def _plan(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RUN_SCHEMA: Schema = (
     Key("number", "int", "the step's place in the plan"),
     Key("line", "string", "its command line"),
-    Key("exit_code", "int", "how it ended; 1 says that it found, or lost, something"),
+    Key("exit_code", "int", "how it ended; 1: it found, or lost, something; 3: it could not check all"),
     Key("was_done", "bool", "whether an earlier run had done it"),
     Key("advice", "string", "what to do before the plan is run again; empty when it is done"),
 )
@@ -49,9 +49,9 @@ def run_command(
     step may need the bookie stopped (4) or running (3 or 5). A plan is refused (4) where the cookies
     (VERSION) say that its directories are another bookie's now.
     Exit code 0 when every step is done and has ended its findings, 3 when the plan has findings that no
-    command repairs, or a step has lost entries, or may have, that no step behind it brings back. Then run
-    'bkctl repair plan' again: a repair may bring further damage to light. 'bkctl repair undo' takes back
-    what a step did to the directories of a stopped bookie.
+    command repairs, or a step has lost entries, or may have, that no step behind it brings back, or could
+    not check the digests of some. Then run 'bkctl repair plan' again: a repair may bring further damage to
+    light. 'bkctl repair undo' takes back what a step did to the directories of a stopped bookie.
 
     Examples:
 
@@ -59,7 +59,7 @@ def run_command(
 
       bkctl repair run plan.json --yes
     """
-    from bkctl.admin.repairs.plan_run import PlanLog, run_plan, still_done
+    from bkctl.admin.repairs.plan_run import UNCHECKED, PlanLog, run_plan, still_done
     from bkctl.admin.repairs.repair_plan import plan_in
     from bkctl.clock import SystemClock
     from bkctl.vfs import PosixFileSystem
@@ -76,6 +76,7 @@ def run_command(
         ask(f"run {len(left)} of {len(plan.steps)} commands of {plan_file}", yes=yes, has_dry_run=False)
     last: StepEnd | None = None
     lost: list[int] = []
+    unchecked: list[int] = []
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal last
@@ -85,13 +86,9 @@ def run_command(
                 lost.append(end.step.number)
             elif end.step.verb == ("ledger", "repair") and end.exit_code == 0:
                 lost.clear()
-            yield {
-                "number": end.step.number,
-                "line": shlex.join(end.step.command),
-                "exit_code": end.exit_code,
-                "was_done": end.was_done,
-                "advice": end.advice,
-            }
+            elif end.is_done and end.exit_code == UNCHECKED:
+                unchecked.append(end.step.number)
+            yield _row(end)
 
     write_rows(rows(), RUN_SCHEMA, output)
     if last is not None and not last.is_done:
@@ -99,17 +96,33 @@ def run_command(
             f"bkctl: step {last.step.number} is not done: {last.advice}; then run the plan again", err=True
         )
         raise typer.Exit(last.exit_code)
-    _tell_what_is_left(lost, len(plan.by_hand))
-    if lost or plan.by_hand:
+    _tell_what_is_left(lost, unchecked, len(plan.by_hand))
+    if lost or unchecked or plan.by_hand:
         raise typer.Exit(3)
 
 
-def _tell_what_is_left(lost: list[int], by_hand: int) -> None:
+def _row(end: StepEnd) -> dict[str, Any]:
+    return {
+        "number": end.step.number,
+        "line": shlex.join(end.step.command),
+        "exit_code": end.exit_code,
+        "was_done": end.was_done,
+        "advice": end.advice,
+    }
+
+
+def _tell_what_is_left(lost: list[int], unchecked: list[int], by_hand: int) -> None:
     if lost:
         typer.echo(
             f"bkctl: step {', '.join(map(str, lost))} has lost entries, or may have, and put their ledgers"
             " into limbo: 'bkctl ledger repair' brings them back while the bookie runs (a plan made with"
             " --metadata URI does)",
+            err=True,
+        )
+    if unchecked:
+        typer.echo(
+            f"bkctl: step {', '.join(map(str, unchecked))} could not check the digests of some entries, and"
+            " may have missed losses among them: a plan made with --metadata and their password checks them",
             err=True,
         )
     if by_hand:

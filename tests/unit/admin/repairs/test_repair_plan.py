@@ -315,6 +315,21 @@ def test_a_step_that_was_undone_is_run_again(tmp_path: Path) -> None:
     assert ran == [first, second, third, second, first]
 
 
+def test_a_salvage_that_could_not_check_every_entry_is_done(tmp_path: Path) -> None:
+    """Its exit code of 3 says so; of another command it says that it did not come to its end."""
+    salvage = ["bkctl", "journal", "salvage", "/b", "--in-place", "--yes"]
+    made = plan(row("damaged_journal", salvage), row("lost_index", REBUILD))
+    path = str(tmp_path / "plan.log")
+
+    def once() -> list[tuple[str, bool, bool]]:
+        log = PlanLog(PosixFileSystem(), path, ManualClock())
+        ends = run_plan(made, log, lambda command: 0 if command[1] == "index" else 3)
+        return [(end.step.command[1], end.is_done, end.was_done) for end in ends]
+
+    assert once() == [("index", True, False), ("journal", True, False), ("ledger", False, False)]
+    assert once() == [("index", True, True), ("journal", True, True), ("ledger", False, False)]
+
+
 def test_a_log_of_another_plan_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "plan.log")
     list(
