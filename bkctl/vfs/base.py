@@ -92,6 +92,14 @@ class WritableFile(ReadableFile, Protocol):
     def sync(self) -> None:
         """Sync the file with all of its metadata (``fsync``). Raises SyncError."""
 
+    def write_back(self, offset: int, length: int) -> None:
+        """Bring written bytes to the disk, and wait for it, so that the next sync has less to do.
+
+        This makes nothing durable: neither the length nor what the disk itself holds back is synced. It does
+        nothing where the system has no such call (``sync_file_range``). Raises SyncError, which counts as
+        that of a sync.
+        """
+
     def forget_cached(self, offset: int, length: int) -> None:
         """Advise that the page cache need not keep these bytes (``POSIX_FADV_DONTNEED``).
 

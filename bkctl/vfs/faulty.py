@@ -135,6 +135,10 @@ class FaultyWritableFile(FaultyFile):
         self._enter_sync("fsync")
         self._writable.sync()
 
+    def write_back(self, offset: int, length: int) -> None:
+        self._enter_sync("sync_file_range")
+        self._writable.write_back(offset, length)
+
     def forget_cached(self, offset: int, length: int) -> None:
         self._writable.forget_cached(offset, length)
 

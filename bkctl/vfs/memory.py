@@ -91,6 +91,11 @@ class MemoryWritableFile(MemoryFile):
     def sync(self) -> None:
         self.sync_data()
 
+    def write_back(self, offset: int, length: int) -> None:
+        with self._system.lock:
+            # Bytes without a sync may be on the disk or not in any case.
+            self._check_open()
+
     def forget_cached(self, offset: int, length: int) -> None:
         """Do nothing: there is no cache."""
 

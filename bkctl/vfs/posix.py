@@ -9,10 +9,14 @@ A call that a signal interrupts is repeated by Python itself, ``fsync`` included
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import stat
 import sys
+from collections.abc import Callable
+from functools import cache
+from typing import cast
 
 from bkctl.errors import NotFoundError, StorageError, storage_error
 from bkctl.vfs.base import DiskSpace, FileStatus
@@ -24,6 +28,22 @@ _FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
 # Less the umask. Entries and master keys are for the bookie's user and group, and nobody else.
 _NEW_FILE_MODE = 0o640
 _NEW_DIRECTORY_MODE = 0o750
+
+
+#: Linux's SYNC_FILE_RANGE_WAIT_BEFORE, SYNC_FILE_RANGE_WRITE and SYNC_FILE_RANGE_WAIT_AFTER.
+_WRITE_AND_WAIT = 7
+#: A file system, or a system, without such a call.
+_NO_WRITE_BACK = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Return the call of the C library, None where it has none; it does not hold the interpreter's lock."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
+    if call is not None:
+        call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+        call.restype = ctypes.c_int
+    return cast("Callable[[int, int, int, int], int] | None", call)
 
 
 class PosixFile:
@@ -152,6 +172,15 @@ class PosixWritableFile(PosixFile):
             os.fsync(self._opened())
         except OSError as error:
             raise storage_error(error, self._path, "fsync", syncing=True) from error
+
+    def write_back(self, offset: int, length: int) -> None:
+        sync_file_range = _sync_file_range()
+        if sync_file_range is None or not sync_file_range(self._opened(), offset, length, _WRITE_AND_WAIT):
+            return
+        number = ctypes.get_errno()
+        if number not in _NO_WRITE_BACK:
+            error = OSError(number, os.strerror(number))
+            raise storage_error(error, self._path, "sync_file_range", offset, syncing=True)
 
     def forget_cached(self, offset: int, length: int) -> None:
         if sys.platform == "linux":

@@ -67,6 +67,8 @@ def test_what_is_written_is_read(place: Place) -> None:
     assert file.read_at(4, 3) == b"ef\0"
     assert file.read_at(12, 5) == b""
     assert file.read_at(99, 5) == b""
+    file.write_back(2, 7)
+    file.write_back(0, 1 << 20)
     file.sync_data()
     file.sync()
     file.close()
@@ -157,6 +159,7 @@ def test_a_closed_file_does_nothing(place: Place) -> None:
         lambda: writer.size_bytes,
         writer.sync,
         writer.sync_data,
+        lambda: writer.write_back(0, 1),
     ]
     for file in (reader, writer):
         file.close()

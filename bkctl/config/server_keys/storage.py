@@ -57,8 +57,9 @@ class EntryLogSettings:
     force_bytes: int = _LOG.setting(
         "flushEntrylogBytes",
         Kind.LONG,
-        0,
-        "So many bytes of an entry log are brought to the disk while a flush writes them; 0: at its end.",
+        4 << 20,
+        "So many bytes of an entry log, 4 MiB at most, are brought to the disk while a flush writes them, "
+        "so that syncs of the journal need not wait for more; 0: at its end.",
         unit="bytes",
         lower=0,
     )

@@ -2,9 +2,9 @@
 
 A flush that runs as fast as it can keeps other threads waiting on every turn, and an add takes several turns
 from its socket to its answer. So a flush that is ahead pauses between two pieces of work. It is ahead while
-the share of its cache that it has done is more than twice the share of the other cache that adds have filled
-since; at that pace the flush is done when the other cache is half full, and no add ever waits for room
-because of the pauses.
+the share of its cache that it has done is more than 1.25 times the share of the other cache that adds have
+filled since; at that pace the flush is done when the other cache is four fifths full, and no add ever waits
+for room because of the pauses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bkctl.engine.cache.write_caches import WriteCaches
 WORK_S = 0.0005
 PAUSE_S = 0.002
 #: The flush goes through its cache this many times faster than the other one fills.
-AHEAD = 2
+AHEAD = 1.25
 
 
 class FlushPace:

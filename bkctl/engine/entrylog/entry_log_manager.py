@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.entrylog.log_allocator import LogAllocator
-from bkctl.engine.entrylog.log_writer import LogWriter
+from bkctl.engine.entrylog.log_writer import FORCE_BYTES_MAX, LogWriter
 from bkctl.engine.entrylog.open_logs import OpenLogs
 from bkctl.errors import BkctlError
 from bkctl.vfs.base import WritableFileSystem
@@ -130,7 +130,7 @@ class EntryLogManager(ABC):
         self._unflushed.add(log_id)
         self._begun.add(log_id)
         file = self._filesystem.create(self._open_logs.path(log_id))
-        log = LogWriter(log_id, file, self._settings.force_bytes)
+        log = LogWriter(log_id, file, min(self._settings.force_bytes, FORCE_BYTES_MAX))
         self._names_unsynced = True
         self._open_logs.hold(log_id, file)
         began(log)

@@ -31,6 +31,9 @@ from bkctl.vfs.base import WritableFile
 #: Bytes joined and written at a time. It is enough for the disk, and the GIL is not held for long.
 WRITE_BYTES = 2 << 20
 
+#: Bytes that are brought to the disk at a time, at most: for more, syncs of the journal would wait.
+FORCE_BYTES_MAX = 4 << 20
+
 #: An offset in a location that Java accepts.
 OFFSET_MAX = (1 << 31) - 1
 
@@ -48,7 +51,8 @@ class LogWriter:
     up to which everything is durable (0: not even the header). ``map_offset`` is 0 until the log is finished.
 
     With ``force_bytes`` above 0 a write that has made so many bytes since the last sync brings them to the
-    disk by itself (``flushEntrylogBytes``), so that the force behind a long flush has little left to do.
+    disk by itself (``flushEntrylogBytes``), so that the force behind a long flush has little left to do, and
+    that the disk never has so much to do at once that a journal's sync waits for it (ADR 0033).
     """
 
     __slots__ = (
@@ -147,9 +151,11 @@ class LogWriter:
     def _write(self, data: bytes) -> None:
         self.file.write_at(self.position, data)
         self.position += len(data)
-        if 0 < self._force_bytes <= self.position - max(self._forced, self.synced):
-            # A promise of nothing: what counts as durable is still for `sync` to say.
-            self.file.sync_data()
+        begin = max(self._forced, self.synced)
+        if 0 < self._force_bytes <= self.position - begin:
+            # A promise of nothing: what counts as durable is still for `sync` to say. A sync here would
+            # commit the file's length each time, and the journal's syncs would wait for that.
+            self.file.write_back(begin, self.position - begin)
             self._forced = self.position
 
     def finish(self) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bkctl.errors import StorageError
-from bkctl.vfs import NoSpaceError, PosixFileSystem, SyncError
+from bkctl.vfs import NoSpaceError, PosixFileSystem, SyncError, posix
 
 SYSTEM = PosixFileSystem()
 
@@ -110,6 +112,39 @@ def test_the_syncs_are_the_ones_they_are_called(tmp_path: Path, monkeypatch: pyt
     file.sync()
     file.close()
     assert called == ["fdatasync", "fsync"]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.ENOSYS, errno.EINVAL, None])
+def test_an_error_of_the_disk_while_bytes_are_written_back_counts_as_that_of_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    """Linux reports it once: the sync behind it succeeds. A system without the call has no error."""
+
+    def refused(*_: int) -> int:
+        assert number is not None
+        ctypes.set_errno(number)
+        return -1
+
+    monkeypatch.setattr(posix, "_sync_file_range", lambda: None if number is None else refused)
+    file = SYSTEM.create(str(tmp_path / "f"))
+    file.write_at(0, b"content")
+    if number in (errno.EIO, errno.ENOSPC):
+        with pytest.raises(SyncError, match=os.strerror(number)):
+            file.write_back(0, 7)
+    else:
+        file.write_back(0, 7)
+    file.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has sync_file_range")
+def test_written_bytes_are_given_to_the_disk(tmp_path: Path) -> None:
+    assert posix._sync_file_range() is not None
+    file = SYSTEM.create(str(tmp_path / "f"))
+    file.write_at(0, b"content")
+    file.write_back(0, 7)
+    file.close()
+    with pytest.raises(StorageError, match="closed"):
+        file.write_back(0, 7)
 
 
 @pytest.mark.parametrize("open_", [SYSTEM.open, SYSTEM.open_to_write])

@@ -47,7 +47,7 @@ def test_a_flush_that_is_behind_does_not() -> None:
     rig = Rig()
     rig.put(0.3)
     assert rig.step(0.3 * AHEAD - 0.01) == 0
-    rig.put(0.3)
+    rig.put(0.8)
     assert rig.step(1.0) == 0
 
 
