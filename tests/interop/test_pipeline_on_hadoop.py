@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.dataset import dataset
 
 from bkctl.errors import ConnectionFailedError, NotFoundError, StorageError, UsageError
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.locations import Location, located
 from bkctl.pipeline.report import write_report
 from bkctl.pipeline.results import first_rows
+from bkctl.pipeline.sets.partitions import PartitionedTables, day_of
 from bkctl.pipeline.spark_submit import UNPACKED, submit_command
+from bkctl.pipeline.tables.options import TableOptions
 from bkctl.spark.java import java_home
 from tests.support.hadoop_cluster import HadoopCluster, need_hdfs_client
 from tests.support.pipeline_tables import same_results
@@ -132,6 +135,29 @@ def test_files_are_written_read_listed_and_removed(root: Location) -> None:
     root.child("a b").remove()
     assert (root.names(), root.is_directory()) == ([], True)
     root.child("a b").remove()
+
+
+def test_tables_are_laid_out_by_bookie_and_day(root: Location) -> None:
+    """Signs that a path does not bear are escaped in names of directories, and readers give them back."""
+    odd = "rack 7/bookie_2=%41:3181"
+    store = f"{root.text}/sets"
+    one = collected(DEMO, store).complete
+    other = collected(DEMO, store, options=TableOptions(metadata=str(ZK), bookie=odd)).complete
+    folder = PartitionedTables(root.child("tables"))
+    folder.claim()
+    newer = collected(DEMO, store).complete
+    states = [folder.export_set(each, ["logs"]).state for each in (one, other, other, newer)]
+    assert states == ["exported", "exported", "unchanged", "kept"]
+    assert folder.export_set(newer, ["logs"], replace=True).state == "replaced"
+    rows = {}
+    for table, column in (("logs", "log_id"), ("sets", "set_id")):
+        data = dataset(f"{root.path}/tables/{table}", filesystem=root.filesystem, partitioning="hive")
+        found = data.to_table(columns=["bookie", "day", column]).to_pylist()
+        rows[table] = sorted((row["bookie"], row["day"], row[column]) for row in found)
+    logs = [int(path.stem, 16) for path in DEMO.glob("ledgers/current/*.log")]
+    sets = sorted((each.manifest.bookie, day_of(each), each.manifest.set_id) for each in (newer, other))
+    assert rows["sets"] == sets
+    assert rows["logs"] == sorted((bookie, day, log) for bookie, day, _ in sets for log in logs)
 
 
 def test_a_file_that_is_being_written_is_not_there_as_a_whole(root: Location) -> None:
