@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
+from bkctl.commands.frame.bookie_options import ConfigurationOptions
+from bkctl.commands.repair.plan import _with_digests
 from bkctl.errors import LedgerLimboError, RefusedError
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import PosixFileSystem
@@ -163,3 +165,13 @@ def test_an_empty_disk_beside_a_damaged_journal_hinders_no_plan(
     assert ["bookie", "rebuild"] in [words[1:3] for words in commands]
     salvage = next(words for words in commands if words[1:3] == ["journal", "salvage"])
     assert {f"{root}/l0", f"{root}/l1", f"{root}/j"} <= set(salvage)
+
+
+def test_every_salvage_of_a_plan_asks_the_metadata_that_the_plan_was_made_with() -> None:
+    """The doctor's own command, too, which names no store: a MAC is checked by the password there."""
+    salvage = ["bkctl", "journal", "salvage", "/b", "--in-place", "--journal", "0x1a", "--yes"]
+    asked = [*salvage[:-1], "--metadata", "zk://z/ledgers", "--yes"]
+    rows = [{"commands": [salvage, asked, ["bkctl", "lastmark", "set", "/b", "--yes"]]}]
+    (row,) = _with_digests(rows, ConfigurationOptions(metadata_uri="zk://z/ledgers"))
+    assert row["commands"] == [asked, asked, ["bkctl", "lastmark", "set", "/b", "--yes"]]
+    assert _with_digests(rows, ConfigurationOptions()) == rows

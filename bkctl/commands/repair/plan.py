@@ -182,8 +182,12 @@ def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> d
     return {**row, "commands": [["bkctl", "entrylog", "salvage", row["path"], *words, "--yes"]]}
 
 
+#: Verbs that take --metadata for the digests of entries.
+_ASKING = (["index", "rebuild"], ["journal", "salvage"])
+
+
 def _with_digests(rows: list[dict[str, Any]], configuration: ConfigurationOptions) -> list[dict[str, Any]]:
-    """Return the rows with rebuilds of an index that ask the metadata for the digests of the entries.
+    """Return the rows with rebuilds and salvages that ask the metadata for the digests of the entries.
 
     The ids of a damaged record may be no entry's: only its digest proves them, and a MAC needs the password.
     """
@@ -192,8 +196,8 @@ def _with_digests(rows: list[dict[str, Any]], configuration: ConfigurationOption
         return rows
 
     def asking(words: list[str]) -> list[str]:
-        asks = words[1:3] != ["index", "rebuild"] or "--metadata" in words
-        return words if asks else [*words[:-1], "--metadata", uri, words[-1]]
+        is_asked = words[1:3] not in _ASKING or "--metadata" in words
+        return words if is_asked else [*words[:-1], "--metadata", uri, words[-1]]
 
     return [{**row, "commands": [asking(words) for words in row["commands"]]} for row in rows]
 
