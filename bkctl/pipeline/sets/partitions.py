@@ -202,12 +202,14 @@ class PartitionedTables:
         """Return what the row of ``sets`` says; None without one that is whole: its export did not finish."""
         folder = self.location.child(SETS_TABLE).child(partition)
         for name in folder.names():
+            path = f"{folder.path}/{name}"
             try:
-                row = pq.read_table(f"{folder.path}/{name}", filesystem=folder.filesystem, partitioning=None)
-                (found,) = row.to_pylist()
-            except (pa.ArrowInvalid, ValueError):
+                (row,) = pq.read_table(path, filesystem=folder.filesystem, partitioning=None).to_pylist()
+                return _Published(row["set_id"], row["started_ms"], frozenset(row["tables"]))
+            except (pa.ArrowInvalid, ValueError, KeyError):
                 continue
-            return _Published(found["set_id"], found["started_ms"], frozenset(found["tables"]))
+            except OSError as error:
+                raise StorageError(f"{folder.text_of(name)}: {error}", path=folder.text_of(name)) from error
         return None
 
     def _clear(self, partition: str) -> None:

@@ -173,6 +173,21 @@ def test_an_export_that_was_cut_short_is_begun_anew(tmp_path: Path) -> None:
     assert asked(tmp_path / "tables", "sets", "set_id") == [(second.manifest.set_id,)]
 
 
+def test_a_row_that_cannot_be_read_is_named_and_nothing_is_removed(tmp_path: Path) -> None:
+    """Its footer is damaged, which Arrow reports as it does a disk that fails."""
+    one = collected(DEMO, tmp_path / "sets").complete
+    folder = folder_of(tmp_path / "tables")
+    folder.export_set(one, ["logs"])
+    (row,) = (tmp_path / "tables").glob("sets/*/*/*.parquet")
+    content = bytearray(row.read_bytes())
+    length = int.from_bytes(content[-8:-4], "little")
+    content[-8 - length : -8] = b"\xff" * length
+    row.write_bytes(bytes(content))
+    (failed,) = folder.export([one], ["logs"], True, 1, nobody)
+    assert (failed.state, str(row) in str(failed.why)) == ("failed", True)
+    assert row.read_bytes() == content
+
+
 def test_the_row_of_a_set_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bkctl.pipeline.sets import partitions
 
