@@ -9,14 +9,12 @@ A call that a signal interrupts is repeated by Python itself, ``fsync`` included
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import stat
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import cast
 
 from bkctl.errors import NotFoundError, StorageError, storage_error
 from bkctl.vfs.base import DiskSpace, FileStatus
@@ -29,7 +27,6 @@ _FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
 _NEW_FILE_MODE = 0o640
 _NEW_DIRECTORY_MODE = 0o750
 
-
 #: Linux's SYNC_FILE_RANGE_WAIT_BEFORE, SYNC_FILE_RANGE_WRITE and SYNC_FILE_RANGE_WAIT_AFTER.
 _WRITE_AND_WAIT = 7
 #: A file system, or a system, without such a call.
@@ -37,13 +34,23 @@ _NO_WRITE_BACK = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
 
 
 @cache
-def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Return the call of the C library, None where it has none; it does not hold the interpreter's lock."""
-    call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
-    if call is not None:
-        call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-        call.restype = ctypes.c_int
-    return cast("Callable[[int, int, int, int], int] | None", call)
+def _sync_file_range() -> Callable[[int, int, int], int] | None:
+    """Return a call that gives the number of its error, or 0, and None where the C library has no such call.
+
+    It does not hold the interpreter's lock.
+    """
+    # Only a bookie that writes entry logs needs it.
+    import ctypes
+
+    native = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
+    if native is None:
+        return None
+    native.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+
+    def call(descriptor: int, offset: int, length: int) -> int:
+        return ctypes.get_errno() if native(descriptor, offset, length, _WRITE_AND_WAIT) else 0
+
+    return call
 
 
 class PosixFile:
@@ -175,10 +182,8 @@ class PosixWritableFile(PosixFile):
 
     def write_back(self, offset: int, length: int) -> None:
         sync_file_range = _sync_file_range()
-        if sync_file_range is None or not sync_file_range(self._opened(), offset, length, _WRITE_AND_WAIT):
-            return
-        number = ctypes.get_errno()
-        if number not in _NO_WRITE_BACK:
+        number = 0 if sync_file_range is None else sync_file_range(self._opened(), offset, length)
+        if number and number not in _NO_WRITE_BACK:
             error = OSError(number, os.strerror(number))
             raise storage_error(error, self._path, "sync_file_range", offset, syncing=True)
 

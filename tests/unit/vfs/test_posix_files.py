@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
@@ -122,8 +121,7 @@ def test_an_error_of_the_disk_while_bytes_are_written_back_counts_as_that_of_a_s
 
     def refused(*_: int) -> int:
         assert number is not None
-        ctypes.set_errno(number)
-        return -1
+        return number
 
     monkeypatch.setattr(posix, "_sync_file_range", lambda: None if number is None else refused)
     file = SYSTEM.create(str(tmp_path / "f"))
