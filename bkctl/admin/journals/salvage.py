@@ -161,7 +161,7 @@ def plan_salvage(
 def _unchecked(verdicts: Sequence[FileVerdict], book: DigestBook) -> str:
     """Say which entries no digest proves, and what would; an empty text where every entry was checked."""
     entries = UncheckedEntries.of(verdicts)
-    return f"{entries.sentence()}: {entries.remedy(book)}" if entries.unchecked else ""
+    return entries.with_remedy(book) if entries.unchecked else ""
 
 
 def _examined(

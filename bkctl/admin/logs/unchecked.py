@@ -72,3 +72,7 @@ class UncheckedEntries:
                 "deleted, or its id is damaged" + password
             )
         return "; ".join(lacking)
+
+    def with_remedy(self, book: DigestBook) -> str:
+        """Say how many entries were not checked, and what would make them checkable."""
+        return f"{self.sentence()}: {self.remedy(book)}"

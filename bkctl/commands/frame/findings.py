@@ -137,7 +137,7 @@ def tell_unchecked(verdicts: Iterable[FileVerdict], book: DigestBook) -> None:
     unchecked = UncheckedEntries.of(found)
     if not unchecked.unchecked:
         return
-    sys.stderr.write(f"bkctl: unchecked: {unchecked.sentence()}: {unchecked.remedy(book)}\n")
+    sys.stderr.write(f"bkctl: unchecked: {unchecked.with_remedy(book)}\n")
     damaged = sum(verdict.verdict is Verdict.DAMAGED for verdict in found)
     if damaged:
         verb = "is" if damaged == 1 else "are"

@@ -222,14 +222,10 @@ class PartitionedTables:
     def _write_table(self, one: CompleteSet, table: str, partition: str, advance: Advance) -> PartFile | None:
         kept = pa.schema([field for field in TABLES[table] if field.name != "bookie"])
         name = f"{table}/{partition}/{one.manifest.set_id}.parquet"
-        writer = PartWriter(self.location, name, kept)
-        try:
+        with PartWriter(self.location, name, kept) as writer:
             for batch in _rows_of_table(one, table, advance):
                 writer.add(batch.select(kept.names))
-        except BaseException:
-            writer.abandon()
-            raise
-        return writer.close()
+            return writer.close()
 
     def _write_row(self, one: CompleteSet, partition: str, tables: Sequence[str]) -> None:
         manifest = one.manifest
@@ -248,9 +244,9 @@ class PartitionedTables:
             "version": manifest.version,
         }
         name = f"{SETS_TABLE}/{partition}/{manifest.set_id}.parquet"
-        writer = PartWriter(self.location, name, SETS)
-        writer.add(pa.RecordBatch.from_pylist([row], schema=SETS))
-        writer.close()
+        with PartWriter(self.location, name, SETS) as writer:
+            writer.add(pa.RecordBatch.from_pylist([row], schema=SETS))
+            writer.close()
 
 
 def day_of(one: CompleteSet) -> str:

@@ -27,7 +27,10 @@ def part_name(table: str) -> str:
 
 
 class PartWriter:
-    """One Parquet file of a table, ``name`` in the directory ``place``, made when the first row comes."""
+    """One Parquet file of a table, ``name`` in the directory ``place``, made when the first row comes.
+
+    As a context manager it is abandoned where an exception ends the context.
+    """
 
     def __init__(self, place: Location, name: str, schema: pa.Schema) -> None:
         self._place = place
@@ -77,6 +80,15 @@ class PartWriter:
         """Close the file without a word of it in a manifest."""
         self._waiting = []
         self._stack.close()
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abandon()
 
 
 def _writer(stream: object, schema: pa.Schema) -> pq.ParquetWriter:
