@@ -29,8 +29,8 @@ _NEW_DIRECTORY_MODE = 0o750
 
 #: Linux's SYNC_FILE_RANGE_WAIT_BEFORE, SYNC_FILE_RANGE_WRITE and SYNC_FILE_RANGE_WAIT_AFTER.
 _WRITE_AND_WAIT = 7
-#: A file system, or a system, without such a call.
-_NO_WRITE_BACK = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
+#: A system without such a call, or that forbids it. Any other number may be an error of the disk.
+_NO_WRITE_BACK = (errno.ENOSYS, errno.EPERM)
 
 
 @cache
