@@ -68,6 +68,7 @@ def test_a_file_of_a_set_that_does_not_decode_is_named(run_cli: Run, sets: Path,
         (["{sets}", "--to", "{free}", "--jobs", "0"], "--jobs 0: from 1 to 64"),
         (["{empty}", "--to", "{free}"], "holds no sets ('bkctl pipeline collect')"),
         (["{sets}", "--to", "{sets}"], "but no exported tables; choose another directory"),
+        (["{sets}", "--to", "{sets}/tables"], "is in a store of sets"),
         (["{sets}", "--to", "ftp://here/t"], "no ftp:// URLs"),
     ],
 )

@@ -18,6 +18,7 @@ from bkctl.extras import need
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bkctl.pipeline.locations import Location
     from bkctl.pipeline.sets.store import CompleteSet, SetStore
 
 EXPORT_SCHEMA: Schema = (
@@ -95,7 +96,7 @@ def export_command(
         raise UsageError(f"--jobs {jobs}: from 1 to {_THREADS_MAX}")
     tables = _tables(table)
     stores = [SetStore(located(path)) for path in dict.fromkeys(paths)]
-    _check_stores(stores)
+    _check_stores(stores, located(to))
     choice = choose_sets(stores, sets.wish(), SystemClock().time_ms(), Cluster())
     _check_once(choice.sets)
     folder = PartitionedTables(located(to))
@@ -119,9 +120,11 @@ def _tables(asked: list[str] | None) -> list[str]:
     return list(asked or TABLES)
 
 
-def _check_stores(stores: Sequence[SetStore]) -> None:
-    """Raise NotFoundError for a place in which no sets have been published."""
+def _check_stores(stores: Sequence[SetStore], to: Location) -> None:
+    """Raise NotFoundError for a place in which no sets have been published, UsageError for tables in one."""
     for store in stores:
+        if to.path.startswith(f"{store.location.path}/") and to.filesystem == store.location.filesystem:
+            raise UsageError(f"--to {to.text}: is in a store of sets, where it would be taken for a bookie")
         if not store.is_there():
             raise NotFoundError(f"{store.location.text}: holds no sets ('bkctl pipeline collect')")
 

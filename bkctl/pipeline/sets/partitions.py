@@ -165,8 +165,10 @@ class PartitionedTables:
         partition = f"bookie={quote(one.manifest.bookie, safe='')}/day={day}"
         there = self._published(partition)
         if there is None:
+            # Tables of an export that did not finish, or whose row is torn, are written again.
+            wanted = _ordered({*tables, *self._standing(partition)})
             self._clear(partition)
-            return self._written(one, day, partition, EXPORTED, _ordered(tables), advance)
+            return self._written(one, day, partition, EXPORTED, wanted, advance)
         if there.set_id == one.manifest.set_id:
             missing = _ordered(set(tables) - there.tables)
             if not missing:
@@ -211,6 +213,10 @@ class PartitionedTables:
             except OSError as error:
                 raise StorageError(f"{folder.text_of(name)}: {error}", path=folder.text_of(name)) from error
         return None
+
+    def _standing(self, partition: str) -> list[str]:
+        """Return the tables that have anything in a partition."""
+        return [table for table in TABLES if self.location.child(table).child(partition).names()]
 
     def _clear(self, partition: str) -> None:
         """Remove a partition of all tables: that of ``sets`` first."""
@@ -278,7 +284,7 @@ def _rows_of(one: CompleteSet, part: PartFile, schema: pa.Schema) -> Iterator[pa
                 _check_bookie(batch, one.manifest.bookie, text)
                 rows += batch.num_rows
                 yield batch.cast(schema)
-    except (pa.ArrowException, ValueError) as error:
+    except (pa.ArrowException, ValueError, KeyError) as error:
         raise CorruptionError("table of a set", expected="rows", found=str(error), path=text) from error
     except OSError as error:
         raise StorageError(f"{text}: {error}", path=text) from error

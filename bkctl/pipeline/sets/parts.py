@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 
 import pyarrow as pa
@@ -57,10 +57,13 @@ class PartWriter:
             return
         table = pa.Table.from_batches(self._waiting, self._schema)
         self._waiting, self._bytes = [], 0
-        if self._writer is None:
-            self._stream = self._stack.enter_context(self._place.opened(self.name))
-            self._writer = self._stack.enter_context(_writer(self._stream, self._schema))
-        self._writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+        try:
+            if self._writer is None:
+                self._stream = self._stack.enter_context(self._place.opened(self.name))
+                self._writer = self._stack.enter_context(_writer(self._stream, self._schema))
+            self._writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+        except (OSError, pa.ArrowException) as error:
+            raise StorageError(f"{self._place.text_of(self.name)}: {error}") from error
         self._rows += table.num_rows
 
     def close(self) -> PartFile | None:
@@ -79,7 +82,9 @@ class PartWriter:
     def abandon(self) -> None:
         """Close the file without a word of it in a manifest."""
         self._waiting = []
-        self._stack.close()
+        # A writer that failed fails again when it is closed; the first error is the one to report.
+        with suppress(OSError, pa.ArrowException, StorageError):
+            self._stack.close()
 
     def __enter__(self) -> PartWriter:
         return self

@@ -188,6 +188,18 @@ def test_a_row_that_cannot_be_read_is_named_and_nothing_is_removed(tmp_path: Pat
     assert row.read_bytes() == content
 
 
+def test_tables_whose_row_is_torn_are_written_again_beside_those_asked_for(tmp_path: Path) -> None:
+    """A disk was full while the row was written again for one table more."""
+    one = collected(DEMO, tmp_path / "sets").complete
+    folder = folder_of(tmp_path / "tables")
+    folder.export_set(one, ["runs", "blocks"])
+    (row,) = (tmp_path / "tables").glob("sets/*/*/*.parquet")
+    row.write_bytes(row.read_bytes()[:100])
+    assert folder.export_set(one, ["logs"]).tables == ("runs", "blocks", "logs")
+    for table in ("runs", "blocks", "logs"):
+        assert rows_exported(tmp_path / "tables", table) == rows_of_set(one, table), table
+
+
 def test_the_row_of_a_set_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bkctl.pipeline.sets import partitions
 
