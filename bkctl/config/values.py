@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -279,6 +278,8 @@ def check_known(name: str, where: str) -> None:
 
 
 def _nearest(name: str) -> str:
+    import difflib
+
     lowered = {known.lower(): known for known in SERVER_KEYS}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=_LIKENESS_MIN)
     return f"; did you mean {lowered[close[0]]}?" if close else ""

@@ -1,22 +1,18 @@
-"""The file-system seam: what scan and the engine are handed instead of ``open``; its twins for tests."""
+"""The file-system seam: what scan and the engine are handed instead of ``open``.
+
+Its twins for tests are in ``bkctl.vfs.memory`` and ``bkctl.vfs.faulty``, which no bookie imports.
+"""
 
 from bkctl.vfs.base import DiskSpace, FileStatus, FileSystem, ReadableFile, WritableFile, WritableFileSystem
 from bkctl.vfs.failures import NoSpaceError, SyncError
-from bkctl.vfs.faulty import CrashPointReached, FaultRule, FaultyFileSystem, ReadFault
-from bkctl.vfs.memory import MemoryFileSystem
 from bkctl.vfs.posix import PosixFileSystem
 
 __all__ = [
-    "CrashPointReached",
     "DiskSpace",
-    "FaultRule",
-    "FaultyFileSystem",
     "FileStatus",
     "FileSystem",
-    "MemoryFileSystem",
     "NoSpaceError",
     "PosixFileSystem",
-    "ReadFault",
     "ReadableFile",
     "SyncError",
     "WritableFile",

@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 
 from bkctl.errors import BkctlError, NotFoundError, StorageError
-from bkctl.vfs import (
-    FaultyFileSystem,
-    MemoryFileSystem,
-    NoSpaceError,
-    PosixFileSystem,
-    SyncError,
-    WritableFileSystem,
-)
+from bkctl.vfs import NoSpaceError, PosixFileSystem, SyncError, WritableFileSystem
+from bkctl.vfs.faulty import FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 
 
 @dataclass

@@ -17,7 +17,7 @@ from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.protocol.messages import ReadRequest, Wire
 from bkctl.types import ResultCode
-from bkctl.vfs import FaultRule
+from bkctl.vfs.faulty import FaultRule
 from tests.support.bookie_process import BookieProcess
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
 from tests.support.served_engine import ServedEngine

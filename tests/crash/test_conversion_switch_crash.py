@@ -19,8 +19,9 @@ from bkctl.admin.repairs.repair_undo import undo
 from bkctl.directories.half_converted import is_half_converted
 from bkctl.errors import BkctlError
 from bkctl.scan.directory import CONVERSION_NAME, REPAIRS_NAME
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
 from bkctl.vfs.base import WritableFileSystem
+from bkctl.vfs.faulty import FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.manual_clock import ManualClock
 
 HOMES = ("/l0/current", "/l1/current")

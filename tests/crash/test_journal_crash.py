@@ -15,7 +15,8 @@ from bkctl.engine.journal import JournalBatch
 from bkctl.errors import StorageError
 from bkctl.scan.damage import Damage
 from bkctl.scan.journal import JournalScan, unsynced_from
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
+from bkctl.vfs.faulty import FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.journal_rig import (
     CURRENT,
     RecordingSink,

@@ -10,8 +10,8 @@ import pytest
 from bkctl.admin.repairs.plan_run import PlanLog, run_plan
 from bkctl.admin.repairs.repair_plan import Needs, Plan, Step
 from bkctl.errors import RefusedError
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
-from bkctl.vfs.faulty import CrashPointReached
+from bkctl.vfs.faulty import CrashPointReached, FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.manual_clock import ManualClock
 
 LOG = "/plans/plan.json.log"

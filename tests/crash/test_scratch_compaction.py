@@ -11,7 +11,8 @@ import pytest
 from bkctl.engine.gc.reports import PassReport
 from bkctl.errors import BkctlError, BookieIOError
 from bkctl.scan.directory import SCRATCH_NAME, find_directories
-from bkctl.vfs import FaultRule, MemoryFileSystem
+from bkctl.vfs.faulty import FaultRule
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.storage_rig import DIRECTORY
 from tests.unit.engine.gc.gc_rig import MAJOR
 from tests.unit.engine.gc.power_gc_rig import PowerGcRig

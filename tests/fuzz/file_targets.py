@@ -37,7 +37,7 @@ from bkctl.scan.metadata_dump import DumpEnd, DumpKind, decode_metadata_dump
 from bkctl.scan.proof import Evidence
 from bkctl.server.http.guard import read_token
 from bkctl.types import DigestType
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.fuzz.codec_targets import TARGETS as CODEC_TARGETS
 from tests.fuzz.target import Target, check_error, check_message, decodes, json_seeds, one_of, seeds_of
 from tests.support.log_builder import (

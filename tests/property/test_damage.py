@@ -35,7 +35,7 @@ from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.proof import Evidence
 from bkctl.types import DigestType
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.log_builder import (
     CRC32,
     CRC32C,

@@ -19,8 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bkctl.engine.gc.policy import Request
 from bkctl.errors import BkctlError, ConnectionFailedError
-from bkctl.vfs import FaultRule
-from bkctl.vfs.faulty import FaultyWritableFile
+from bkctl.vfs.faulty import FaultRule, FaultyWritableFile
 from tests.support.storage_rig import DIRECTORY, entry_of
 from tests.unit.engine.gc.gc_rig import MAJOR, QUICK, GcRig
 

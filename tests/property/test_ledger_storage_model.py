@@ -21,7 +21,7 @@ from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.record_batch import bodies_of
 from bkctl.engine.ledger_storage import ABSENT_SIZE, LAST_ENTRY
 from bkctl.errors import BkctlError, NoEntryError, NoSpaceError
-from bkctl.vfs import FaultRule
+from bkctl.vfs.faulty import FaultRule
 from tests.support.faulty_store import StoreFaultRule
 from tests.support.interleaved_storage_rig import InterleavedStorageRig
 from tests.support.memory_storage_rig import MemoryStorageRig

@@ -25,7 +25,7 @@ from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import RefusedError
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.types import DigestType
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.engine_rig import KEY, Answers, EngineRig, Waiter, small_settings
 from tests.unit.engine.test_lossy_starts import journal_ids, journal_path
 

@@ -15,8 +15,8 @@ from bkctl.scan import record_windows as module
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.record_windows import Part, RecordWindow, record_windows
 from bkctl.scan.records import HELD_RECORDS, Item
-from bkctl.vfs import MemoryFileSystem
 from bkctl.vfs.faulty import FaultyFileSystem, ReadFault
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.property.test_damage import Subject, Wreck, logs
 from tests.support.log_builder import simple_log
 

@@ -15,7 +15,8 @@ from bkctl.engine.interleaved_storage.index_headers import row_of
 from bkctl.kvstore.base import KeyValueReader, KeyValueStore, Operation
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.scan.index import open_store
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
+from bkctl.vfs.faulty import FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 
 ROOT = "/b"
 DATABASES = ("ledgers", "locations")

@@ -34,8 +34,8 @@ from bkctl.kvstore.profile import StoreProfile
 from bkctl.scan.damage import Damage
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.journal import JournalScan, unsynced_from
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
-from bkctl.vfs.faulty import CrashPointReached
+from bkctl.vfs.faulty import CrashPointReached, FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.engine_rig import (
     KEY,
     OTHER_KEY,

@@ -25,7 +25,8 @@ from bkctl.errors import BkctlError, BookieError
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.types import DigestType
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
+from bkctl.vfs.faulty import FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.faulty_store import FaultyStore
 from tests.support.manual_clock import ManualClock
 

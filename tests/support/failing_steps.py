@@ -8,8 +8,8 @@ import threading
 from typing import Any
 
 from bkctl.errors import StorageError
-from bkctl.vfs import FaultyFileSystem, WritableFileSystem
-from bkctl.vfs.faulty import FileOperation
+from bkctl.vfs import WritableFileSystem
+from bkctl.vfs.faulty import FaultyFileSystem, FileOperation
 
 
 class Steps:

@@ -15,7 +15,8 @@ from bkctl.engine.interleaved_storage.index_headers import HeaderIndex
 from bkctl.engine.interleaved_storage.index_slots import SlotIndex
 from bkctl.engine.interleaved_storage.interleaved_ledger_storage import InterleavedLedgerStorage
 from bkctl.errors import BkctlError
-from bkctl.vfs import FaultRule, FaultyFileSystem, MemoryFileSystem
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.manual_clock import ManualClock
 from tests.support.storage_rig import StorageOperations
 

@@ -12,9 +12,9 @@ from bkctl.codec.entry import frame
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import Journal, JournalBatch
 from bkctl.errors import BkctlError
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
 from bkctl.vfs.base import WritableFileSystem
-from bkctl.vfs.faulty import FaultRule, FileOperation
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem, FileOperation
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.manual_clock import ManualClock
 
 CURRENT = "/journal/current"

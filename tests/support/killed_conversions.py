@@ -33,7 +33,7 @@ from bkctl.vfs import PosixFileSystem
 from tests.support.convertible_bookie import LOG_BYTES, ConvertibleBookie
 
 #: Imported before the forks; no database is opened in this process, whose threads would not survive them.
-LOADED = (STORAGES, rocksdb, rocksdb_store)
+LOADED = ([choice() for choice in STORAGES.values()], rocksdb, rocksdb_store)
 KILLED = 9
 _EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link")
 _STEPS_MAX = 5_000

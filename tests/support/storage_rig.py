@@ -17,7 +17,8 @@ from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BkctlError
 from bkctl.kvstore.memory import MemoryStore
-from bkctl.vfs import FaultRule, FaultyFileSystem, MemoryFileSystem
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.faulty_store import FaultyStore, StoreFaultRule
 from tests.support.manual_clock import ManualClock
 

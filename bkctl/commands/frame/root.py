@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 import importlib
 import os
@@ -165,6 +164,8 @@ def _suggestion(word: str) -> str:
         return f" In bookkeeper's shell it is one; here it is {' or '.join(map(repr, ours))}."
     if word in SHELL_COMMANDS:
         return " It is one of bookkeeper's shell; docs/coming-from-bookkeeper-shell.md says what to do here."
+    import difflib
+
     nouns = (load(noun) for noun in NOUNS.values() if noun.verbs)
     verbs = [f"{noun.name} {word}" for noun in nouns if word in getattr(noun, "commands", {})]
     meant = verbs or difflib.get_close_matches(word, NOUNS)

@@ -6,7 +6,6 @@ command that checks files checks all of them, and its exit code is that of all r
 
 from __future__ import annotations
 
-import difflib
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,6 +57,8 @@ class ViewOptions:
 
     def check(self, known: Sequence[str]) -> None:
         """Raise UsageError for a key that the rows do not have, with the one that may be meant."""
+        import difflib
+
         for option, names in (("--columns", self.names() or ()), ("--sort", (self._sort_key(),))):
             for name in names:
                 if name is not None and name not in known:

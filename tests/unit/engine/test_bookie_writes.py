@@ -23,7 +23,7 @@ from bkctl.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from bkctl.vfs import FaultRule
+from bkctl.vfs.faulty import FaultRule
 from tests.support.engine_rig import (
     KEY,
     OTHER_KEY,

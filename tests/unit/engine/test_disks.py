@@ -25,7 +25,8 @@ from bkctl.errors import (
     UsageError,
     storage_error,
 )
-from bkctl.vfs import FaultRule, MemoryFileSystem
+from bkctl.vfs.faulty import FaultRule
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.engine_rig import (
     KEY,
     OTHER_KEY,

@@ -15,7 +15,7 @@ from bkctl.engine.disks import DiskMonitor
 from bkctl.engine.engine_thread import EngineThread, call_all, reported
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError, BookieIOError, ReadOnlyBookieError, StorageError, TooManyRequestsError
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.engine_rig import KEY, WAIT_S, Answers, EngineRig, entry_body, small_settings
 from tests.support.waiting import until
 from tests.unit.engine.gc.gc_rig import Cluster

@@ -12,7 +12,7 @@ from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.disks import DiskState, DiskUse
 from bkctl.errors import NoSpaceError, StorageError
 from bkctl.server.life.engine_settings import bookie_settings
-from bkctl.vfs import FaultRule
+from bkctl.vfs.faulty import FaultRule
 from tests.support.engine_rig import EngineRig, small_settings
 from tests.support.storage_rig import DIRECTORY
 from tests.unit.engine.entrylog.entry_logging import ledgers_map

@@ -13,7 +13,7 @@ from bkctl.engine.lost_index import find_lost_indexes
 from bkctl.engine.storages import STORAGES, storage_of
 from bkctl.server.life.engine_settings import bookie_settings
 from bkctl.storage_kinds import DB, DB_LEDGER_STORAGE, IDX, StorageKind
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.log_builder import EntryLogBuilder, entry_body
 
 
@@ -21,7 +21,7 @@ def test_the_configuration_chooses_the_storage(tmp_path: Path) -> None:
     chosen = {"ledgerStorageClass": DB_LEDGER_STORAGE}
     config, _ = load(None, chosen, {}, working_directory=str(tmp_path))
     settings = bookie_settings(config)
-    assert storage_of(settings) is STORAGES[DB_LEDGER_STORAGE]
+    assert storage_of(settings) == STORAGES[DB_LEDGER_STORAGE]()
     other = replace(config, storage=replace(config.storage, storage_class="another.LedgerStorage"))
     assert bookie_settings(other).storage.storage_class == "another.LedgerStorage"
 

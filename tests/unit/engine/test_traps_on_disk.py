@@ -14,7 +14,7 @@ from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BookieError, LedgerFencedError, NoLedgerError, UnauthorizedError
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.engine_rig import (
     KEY,
     OTHER_KEY,

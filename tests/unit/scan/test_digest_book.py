@@ -14,7 +14,7 @@ from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.scan.files.entrylogs import LogEntries, scan_logs
 from bkctl.types import DigestType
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.log_builder import CRC32, CRC32C, DUMMY, MAC, PASSWORD, EntryLogBuilder, entry_body
 
 

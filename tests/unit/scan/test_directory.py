@@ -15,8 +15,8 @@ from bkctl.scan.directory import (
     inspect_directory,
     last_mark_of,
 )
-from bkctl.vfs import MemoryFileSystem
 from bkctl.vfs.base import FileStatus
+from bkctl.vfs.memory import MemoryFileSystem
 
 COOKIE = b'5\nbookieHost: "b:1"\njournalDir: "/b/j"\nledgerDirs: "1\\t/else/l"\n'
 

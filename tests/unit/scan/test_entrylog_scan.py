@@ -14,7 +14,9 @@ from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.files import entrylogs
 from bkctl.scan.files.verdicts import FileVerdict
-from bkctl.vfs import FaultyFileSystem, FileSystem, MemoryFileSystem, ReadFault
+from bkctl.vfs import FileSystem
+from bkctl.vfs.faulty import FaultyFileSystem, ReadFault
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.log_builder import MAC, EntryLogBuilder, entry_body, simple_log
 
 PATH = "/l/current/1c.log"

@@ -31,7 +31,9 @@ from bkctl.scan.index import (
     LogMetadataCache,
     open_index,
 )
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem, PosixFileSystem, ReadFault
+from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.faulty import FaultyFileSystem, ReadFault
+from bkctl.vfs.memory import MemoryFileSystem
 
 DATA = Path(__file__).parents[2] / "data" / "index"
 KEY = bytes.fromhex("e793cbc379107648537183605cd361d3bb789a39")

@@ -11,7 +11,7 @@ from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import JournalFile
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.files.verdicts import FileVerdict
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.log_builder import simple_journal
 
 OLDER, NEWER = "/j/current/5.txn", "/j/current/6.txn"

@@ -16,7 +16,9 @@ from bkctl.scan.directory import JournalFile
 from bkctl.scan.files import journals as verbs
 from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.journal import JournalScan, unsynced_from
-from bkctl.vfs import FaultyFileSystem, FileSystem, MemoryFileSystem, ReadFault
+from bkctl.vfs import FileSystem
+from bkctl.vfs.faulty import FaultyFileSystem, ReadFault
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.log_builder import Built, JournalBuilder, entry_body, simple_journal
 
 PATH = "/j/current/5.txn"

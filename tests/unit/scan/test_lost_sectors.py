@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bkctl.scan.lost_sectors import SECTOR_BYTES, range_lacks_a_sector, record_lacks_a_sector
 from bkctl.scan.steady_file import SteadyFile
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 
 
 @given(

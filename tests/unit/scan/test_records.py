@@ -13,7 +13,9 @@ from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.proof import Evidence
 from bkctl.scan.records import Item
-from bkctl.vfs import FaultyFileSystem, FileSystem, MemoryFileSystem, ReadFault
+from bkctl.vfs import FileSystem
+from bkctl.vfs.faulty import FaultyFileSystem, ReadFault
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.log_builder import (
     CRC32,
     CRC32C,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from bkctl.errors import StorageError
 from bkctl.scan.steady_file import SteadyFile
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem, ReadFault
+from bkctl.vfs.faulty import FaultyFileSystem, ReadFault
+from bkctl.vfs.memory import MemoryFileSystem
 
 DATA = random.Random(1).randbytes(50_000)
 

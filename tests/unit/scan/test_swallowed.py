@@ -14,7 +14,7 @@ from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.proof import Evidence
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.log_builder import (
     CRC32C,
     DUMMY,

@@ -10,15 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from bkctl.errors import CorruptionError, StorageError
-from bkctl.vfs import (
-    CrashPointReached,
-    FaultRule,
-    FaultyFileSystem,
-    MemoryFileSystem,
-    NoSpaceError,
-    ReadFault,
-    SyncError,
-)
+from bkctl.vfs import NoSpaceError, SyncError
+from bkctl.vfs.faulty import CrashPointReached, FaultRule, FaultyFileSystem, ReadFault
+from bkctl.vfs.memory import MemoryFileSystem
 
 
 def made(*faults: FaultRule | ReadFault, **options: object) -> FaultyFileSystem:

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkctl.errors import NotFoundError, StorageError
-from bkctl.vfs import FaultRule, FaultyFileSystem, MemoryFileSystem, NoSpaceError, SyncError
+from bkctl.vfs import NoSpaceError, SyncError
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from bkctl.vfs.volatile import SECTOR_BYTES
 
 SEEDS = range(300)

@@ -29,8 +29,8 @@ from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.vfs import FaultyFileSystem, PosixFileSystem
-from bkctl.vfs.faulty import CrashPointReached, FaultRule
+from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.faulty import CrashPointReached, FaultRule, FaultyFileSystem
 from tests.support import cluster_dumps
 from tests.support.checked_bookie import FILES, check
 from tests.support.manifest import index_rows

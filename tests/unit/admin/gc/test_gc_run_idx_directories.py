@@ -19,9 +19,9 @@ from bkctl.errors import RefusedError
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.scan.files.paths import directories
 from bkctl.storage_kinds import IDX
-from bkctl.vfs import FaultyFileSystem, PosixFileSystem
+from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.base import WritableFileSystem
-from bkctl.vfs.faulty import CrashPointReached
+from bkctl.vfs.faulty import CrashPointReached, FaultyFileSystem
 from tests.support.convertible_bookie import ConvertibleBookie
 from tests.unit.admin.gc.stopped_bookie import CLOCK, cluster_of
 

@@ -8,7 +8,7 @@ from bkctl.admin.repairs.plan_binding import bound_directories, check_bound
 from bkctl.admin.repairs.repair_plan import Bound, Needs, Plan, Step
 from bkctl.codec.cookie import LAYOUT_VERSION, Cookie, encode_cookie
 from bkctl.errors import RefusedError
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 
 JOURNAL, LEDGERS = "/b/journal/current", "/b/ledgers/current"
 CREATE = Step(1, ("bkctl", "cookie", "create", LEDGERS), Needs.STOPPED, "")

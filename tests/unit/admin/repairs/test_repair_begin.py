@@ -12,7 +12,7 @@ from bkctl.admin.repairs.repair_journal import (
     state_before,
 )
 from bkctl.errors import NoSpaceError
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.manual_clock import ManualClock
 
 CURRENT = "/bookie/current"

@@ -16,7 +16,8 @@ from bkctl.engine.cache.write_cache import WriteCache
 from bkctl.engine.cache.write_caches import AnyWriteCache, WriteCaches
 from bkctl.engine.ledger_storage import LAST_ENTRY
 from bkctl.errors import BookieIOError, NoEntryError, StorageError, UsageError
-from bkctl.vfs import FaultRule, NoSpaceError
+from bkctl.vfs import NoSpaceError
+from bkctl.vfs.faulty import FaultRule
 from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import DIRECTORY, StorageRig, entry_of, key_of
 from tests.support.write_cache_kinds import CHOSEN

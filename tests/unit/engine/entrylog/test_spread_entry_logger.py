@@ -7,7 +7,7 @@ import pytest
 from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.spread_entry_logger import SpreadEntryLogger
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.manual_clock import ManualClock
 from tests.support.storage_rig import entry_of, key_of
 

@@ -14,7 +14,7 @@ from bkctl.engine.gc.policy import LEDGER_MAX, Request
 from bkctl.engine.gc.reports import PassReport
 from bkctl.errors import BkctlError
 from bkctl.kvstore.memory import MemoryStore
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.storage_rig import DIRECTORY, StorageRig, entry_of
 
 MAJOR = Request(major=True)

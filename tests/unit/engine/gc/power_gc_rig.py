@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from bkctl.kvstore.memory import MemoryStore
-from bkctl.vfs import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.engine_model import PowerStore
 from tests.unit.engine.gc.gc_rig import QUICK, Cluster, GcRig
 

@@ -17,8 +17,7 @@ from bkctl.engine.gc.policy import Kind, Request
 from bkctl.errors import ConnectionFailedError, NoEntryError, StorageError
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.memory import MemoryStore
-from bkctl.vfs import FaultyFileSystem
-from bkctl.vfs.faulty import FaultRule
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import DIRECTORY, key_of
 from tests.unit.engine.gc.gc_rig import MAJOR, MINOR, QUICK, Cluster, GcRig, opened

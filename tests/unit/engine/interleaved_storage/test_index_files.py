@@ -18,7 +18,9 @@ from bkctl.engine.interleaved_storage.interleaved_ledger_storage import ENTRY_ID
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
 from bkctl.errors import BadRequestError, CorruptionError, NoEntryError, RefusedError, StorageError, SyncError
 from bkctl.scan.idx_tree import IdxTree
-from bkctl.vfs import FaultRule, FaultyFileSystem, MemoryFileSystem, PosixFileSystem
+from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.interleaved_storage_rig import FILES, InterleavedStorageRig
 from tests.support.storage_rig import entry_of, key_of
 

@@ -14,7 +14,9 @@ from bkctl.codec.file_info import FENCED, HEADER_BYTES, FileInfoHeader, encode_h
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.scan.idx_tree import IdxTree
-from bkctl.vfs import FaultRule, FaultyFileSystem, MemoryFileSystem, PosixFileSystem, WritableFile
+from bkctl.vfs import PosixFileSystem, WritableFile
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 
 CURRENT = "/i/current"
 LEDGER = 0x1234567

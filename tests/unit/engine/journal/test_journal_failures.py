@@ -12,8 +12,7 @@ from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import Journal, JournalBatch
 from bkctl.engine.journal.journal import ALONE_ENTRIES_MAX
 from bkctl.errors import BkctlError, StorageError
-from bkctl.vfs import FaultyFileSystem
-from bkctl.vfs.faulty import FaultRule, FileOperation
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem, FileOperation
 from tests.support.journal_rig import (
     CURRENT,
     SECONDS,

@@ -20,8 +20,8 @@ from bkctl.engine.journal.group_commit import FlushReason
 from bkctl.engine.journal.journal import ALONE_ENTRIES_MAX, portions
 from bkctl.errors import StorageError
 from bkctl.types import DigestType
-from bkctl.vfs import FaultyFileSystem, PosixFileSystem
-from bkctl.vfs.faulty import FaultRule
+from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.journal_records import entry_record
 from tests.support.journal_rig import (
     CURRENT,

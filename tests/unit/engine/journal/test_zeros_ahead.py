@@ -10,8 +10,7 @@ import pytest
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import zeros_ahead
 from bkctl.engine.journal.zeros_ahead import CHUNK_BYTES_MAX, GROUP_BYTES_MAX, PAGE_BYTES, ZeroRange
-from bkctl.vfs import FaultyFileSystem
-from bkctl.vfs.faulty import FaultRule
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.journal_rig import (
     SECONDS,
     Gate,

@@ -15,7 +15,8 @@ from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageEr
 from bkctl.metadata.api import AlreadyExistsError, CookieStore, VersionConflictError, Versioned
 from bkctl.server.life import own_directories as place
 from bkctl.storage_kinds import IDX
-from bkctl.vfs import MemoryFileSystem, PosixFileSystem
+from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 
 SETTINGS = DirectorySettings(
     journals=("/j",), ledgers=("/a", "/b"), indexes=(), allow_expansion=False, allow_same_partition=True

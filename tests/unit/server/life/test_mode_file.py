@@ -6,8 +6,8 @@ import pytest
 
 from bkctl.codec.bookie_status import BookieMode, BookieStatus, decode_bookie_status, encode_bookie_status
 from bkctl.server.life.mode_file import read_mode, write_mode
-from bkctl.vfs import FaultyFileSystem, MemoryFileSystem
-from bkctl.vfs.faulty import FaultRule
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 
 PLACES = ["/a", "/b", "/c"]
 

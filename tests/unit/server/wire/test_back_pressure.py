@@ -14,7 +14,7 @@ from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Request, Wire
 from bkctl.protocol.runs import ReadRun
 from bkctl.server.wire.read_turns import ACTIVE_MAX, REQUESTS_MAX, RUN_PLACES, WAITING_MAX, ReadTurns
 from bkctl.types import ResultCode
-from bkctl.vfs import FaultRule
+from bkctl.vfs.faulty import FaultRule
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
 from tests.support.served_engine import ServedEngine
 from tests.support.wire_client import DisconnectedError, WireClient, add_request

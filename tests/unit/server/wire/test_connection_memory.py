@@ -21,7 +21,7 @@ from bkctl.server.wire.connection_watch import ConnectionWatch
 from bkctl.server.wire.read_turns import REQUESTS_MAX, ReadTurns
 from bkctl.server.wire.untaken_answers import ON_ITS_WAY_S, UntakenAnswers
 from bkctl.types import ResultCode
-from bkctl.vfs import FaultRule
+from bkctl.vfs.faulty import FaultRule
 from tests.support.engine_rig import EngineRig, small_settings
 from tests.support.manual_clock import ManualClock
 from tests.support.served_engine import ServedEngine

@@ -16,7 +16,7 @@ from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.protocol.messages import AddRequest, Wire
 from bkctl.server.wire import bookie_connection
 from bkctl.types import ResultCode
-from bkctl.vfs import FaultRule
+from bkctl.vfs.faulty import FaultRule
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
 from tests.support.served_engine import ServedEngine
 from tests.support.wire_client import KEY, WireClient, add_request

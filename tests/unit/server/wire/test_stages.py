@@ -17,7 +17,7 @@ from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Wire
 from bkctl.server.wire.answers import AnswerQueue
 from bkctl.server.wire.stage_pool import StagePool
 from bkctl.types import ResultCode
-from bkctl.vfs import FaultRule
+from bkctl.vfs.faulty import FaultRule
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
 from tests.support.served_engine import WAIT_S, ServedEngine
 from tests.support.waiting import until

@@ -27,7 +27,8 @@ from bkctl.protocol.wire import encode_request
 from bkctl.server.life import bookie_service
 from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.types import ResultCode
-from bkctl.vfs import FaultRule, FaultyFileSystem, PosixFileSystem
+from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.demo_client import MASTER_KEY, body_of
 from tests.support.wire_client import WireClient
 
