@@ -3,9 +3,9 @@
 Three threads and their queues: the journal thread takes what has arrived, joins it into a group, pads it and
 writes it; the force-write thread makes all written groups durable with one fdatasync; the callback thread
 answers. A small group that is alone in all three is synced and answered by the journal thread: waking the
-others takes longer. A helper writes zeros ahead of the records. An error of a write or a sync ends the
-journal for good: it is reported for every batch that waits, nothing is tried again, and no success is
-reported for that group or a later one.
+others takes longer, and a group that comes during its sync would wait for that sync anyway. A helper writes
+zeros ahead of the records. An error of a write or a sync ends the journal for good: it is reported for every
+batch that waits, nothing is tried again, and no success is reported for that group or a later one.
 
 A write that finds the disk full is another matter, because nothing was to be synced yet: the group, and all
 that wait behind it, fail, and the journal is *suspended*. When :meth:`Journal.retry` finds room again, the
@@ -88,8 +88,6 @@ class Journal:
         self._zeros = ZerosAhead(
             filesystem, settings.preallocation_bytes, settings.size_bytes_max, self.meters, self._queue.fail
         )
-        # Only there a group that is being synced holds up the next one anyway.
-        self._adaptive = settings.wait_max_ms is None and not settings.flush_when_queue_empty
         self._file: JournalFile | None = None
         self._last_sync_s = 0.0
         # While suspended: the range that a failed write may have touched, or that a new file is due.
@@ -400,8 +398,7 @@ class Journal:
             batch.pieces = []
         interval_s = self.settings.page_cache_flush_interval_ms / 1000
         force = sync_data or bool(late) or full or written_s - self._last_sync_s >= interval_s
-        alone = bool(late) and not (full or early) and self._adaptive and _is_small(late)
-        alone = alone and self._queue.is_alone()
+        alone = bool(late) and not (full or early) and _is_small(late) and self._queue.is_alone()
         room_wanted = self._queue.written(forcing=int(force), answering=int(bool(early)))
         if early:
             self._callbacks.put(Outcome(early, written_s, durable=False))

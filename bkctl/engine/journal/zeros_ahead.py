@@ -74,8 +74,8 @@ class ZeroRange:
         """Return whether no zeros are in the making below ``end``."""
         return self.busy is None or self.busy[0] >= end
 
-    def take(self) -> tuple[int, int] | None:
-        """Return the next range (start, end) to zero, or None when there are enough; :meth:`done` ends it."""
+    def next(self) -> tuple[int, int] | None:
+        """Return the next range (start, end) to zero, None when there are enough, or one is in the making."""
         start = max(self.zeroed, self.claimed)
         start += -start % PAGE_BYTES
         end = min(start + self._chunk_bytes, self._end_bytes_max)
@@ -83,8 +83,14 @@ class ZeroRange:
             return None
         if start >= self.claimed + self._step_bytes or end <= start:
             return None
-        self.busy = (start, end)
-        return self.busy
+        return start, end
+
+    def take(self) -> tuple[int, int] | None:
+        """Take the range that :meth:`next` returns; :meth:`done` ends it."""
+        found = self.next()
+        if found is not None:
+            self.busy = found
+        return found
 
     def done(self) -> None:
         """Note that the range that was taken is zeroed."""
@@ -146,7 +152,8 @@ class ZerosAhead:
             if current is None:
                 return
             current.claim(end)
-            if current.busy is None:
+            # Waking the thread for nothing would cost a lone record an eighth of its time.
+            if current.next() is not None:
                 self._changed.notify_all()
             while not current.is_clear(end):
                 self._changed.wait()

@@ -10,8 +10,7 @@ from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import JournalBatch
 from bkctl.engine.journal.journal import ALONE_BATCHES_MAX, ALONE_ENTRIES_MAX
 from bkctl.errors import BkctlError
-from bkctl.vfs import FaultyFileSystem
-from bkctl.vfs.faulty import FaultRule
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.journal_rig import (
     Gate,
     RecordingSink,
@@ -42,10 +41,19 @@ class ThreadsSink(RecordingSink):
         super().journaled(batches)
 
 
-def test_it_is_durable_before_its_answer_and_the_mark_has_moved() -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        NO_ZEROS,
+        JournalSettings(preallocation_bytes=0, group_wait_max_ms=0),
+        JournalSettings(preallocation_bytes=0, flush_when_queue_empty=True),
+    ],
+    ids=["adaptive", "no wait", "at once"],
+)
+def test_it_is_durable_before_its_answer_and_the_mark_has_moved(settings: JournalSettings) -> None:
     system = TracedFileSystem(memory())
     sink = ThreadsSink(system)
-    with running(system, NO_ZEROS) as journal:
+    with running(system, settings) as journal:
         marks = [journal.mark]
         for entry in range(5):
             journal.append(batch_of([body(1, entry)], sink, entry))
@@ -64,18 +72,10 @@ def test_it_is_durable_before_its_answer_and_the_mark_has_moved() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("settings", "records"),
-    [
-        (NO_ZEROS, ALONE_ENTRIES_MAX + 1),
-        (JournalSettings(preallocation_bytes=0, group_wait_max_ms=0), 1),
-        (JournalSettings(preallocation_bytes=0, flush_when_queue_empty=True), 1),
-    ],
-)
-def test_others_are_not(settings: JournalSettings, records: int) -> None:
+def test_one_of_many_entries_is_not() -> None:
     sink = ThreadsSink()
-    with running(memory(), settings) as journal:
-        journal.append(batch_of([body(1, 0)] * records, sink, 0))
+    with running(memory(), NO_ZEROS) as journal:
+        journal.append(batch_of([body(1, 0)] * (ALONE_ENTRIES_MAX + 1), sink, 0))
         sink.wait_for(1)
         assert sink.threads == ["journal-0-callback"]
 
