@@ -272,6 +272,8 @@ class EntryLogger:
         """
         if log_id in self._manager.unflushed:
             raise RefusedError(f"{self._open_logs.path(log_id)}: is being written")
+        # A file that has no descriptor here may give its room back in steps.
+        self._open_logs.drop(log_id)
         # Not synced: a log that comes back after a crash is found unused and removed again.
         self._filesystem.remove(self._open_logs.path(log_id))
         self._open_logs.drop(log_id)

@@ -26,6 +26,7 @@ from bkctl.config.bookie import BookieConfig
 from bkctl.directories.cookie_rules import CookieDecision
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.engine_thread import EngineThread
+from bkctl.engine.gradual_removal import GradualRemoval
 from bkctl.engine.replay import ReplayReport
 from bkctl.engine.storages import storage_of
 from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
@@ -45,7 +46,6 @@ from bkctl.server.life.port_holder import port_holder
 from bkctl.server.prometheus.statistics_switch import turn_off
 from bkctl.server.wire.bookie_server import BookieServer, bind
 from bkctl.server.wire.tls import server_context
-from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
     from bkctl.replication.service import AutoRecovery
@@ -94,8 +94,8 @@ class BookieService:
         self.failure: BkctlError | None = None
         self.bookie_id = ""
         self._autorecovery: AutoRecoveryDaemon | None = None
-        self.filesystem = PosixFileSystem()
         self._clock = clock or SystemClock()
+        self.filesystem = GradualRemoval(self._clock, self._directory_not_synced)
         self._accept_loss = accept_loss
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
@@ -233,6 +233,7 @@ class BookieService:
         except CorruptionError as error:
             raise storage_of(settings).refusal(settings, error) from error
         self.bookie = bookie
+        self._stack.callback(self.filesystem.close)
         self._stack.push_async_callback(asyncio.to_thread, self._stop_engine, bookie)
         report = bookie.start(accept_loss=self._accept_loss)
         self._restore_mode(bookie)
@@ -362,6 +363,10 @@ class BookieService:
         """Note that another bookie has this one's id in the metadata store."""
         _log.critical("the bookie stops: %s", error, extra={"event": "failed", "error": str(error)})
         self._failed(error)
+
+    def _directory_not_synced(self, error: BkctlError) -> None:
+        """Stop the bookie: nobody knows what is on disk of what it wrote there."""
+        (self._failed if self.bookie is None else self.bookie.fail)(error)
 
     def _failed(self, error: BkctlError) -> None:
         self.failure = self.failure or error

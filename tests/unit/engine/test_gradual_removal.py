@@ -1,0 +1,231 @@
+"""The room of large files that are removed comes back in steps, of none that anybody can still read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bkctl.clock import SystemClock
+from bkctl.engine import gradual_removal
+from bkctl.engine.gradual_removal import FILE_BYTES_MIN, FILES_MAX, STEP_BYTES, GradualRemoval
+from bkctl.errors import BkctlError, NotFoundError, StorageError
+from bkctl.vfs import PosixFileSystem
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has leases")
+STEPS = 17
+SIZE = STEPS * STEP_BYTES - 1000
+SECONDS = 20
+
+
+class Trace:
+    """Keeps the calls on the disk that the thread makes; may hold it up, or fail, in a cut."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.failures: list[OSError] = []
+        truncate, sync = os.ftruncate, PosixFileSystem.sync_directory
+
+        def cut(descriptor: int, size_bytes: int) -> None:
+            assert self.open.wait(SECONDS)
+            self.calls.append(("cut", size_bytes))
+            if self.failures:
+                raise self.failures.pop()
+            truncate(descriptor, size_bytes)
+
+        def synced(self_: PosixFileSystem, path: str) -> None:
+            self.calls.append((f"sync {path}", 0))
+            sync(self_, path)
+
+        monkeypatch.setattr("os.ftruncate", cut)
+        monkeypatch.setattr(PosixFileSystem, "sync_directory", synced)
+        monkeypatch.setattr(gradual_removal, "REST_MIN_MS", 1)
+
+    def cuts(self) -> list[int]:
+        return [size_bytes for what, size_bytes in self.calls if what == "cut"]
+
+
+@pytest.fixture
+def trace(monkeypatch: pytest.MonkeyPatch) -> Trace:
+    return Trace(monkeypatch)
+
+
+@pytest.fixture
+def errors() -> list[BkctlError]:
+    return []
+
+
+@pytest.fixture
+def filesystem(trace: Trace, errors: list[BkctlError]) -> Iterator[GradualRemoval]:
+    found = GradualRemoval(SystemClock(), errors.append)
+    before = descriptors()
+    yield found
+    trace.open.set()
+    found.close()
+    assert descriptors() == before
+
+
+def descriptors() -> set[str]:
+    """The files that this process has open."""
+    return {os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if alive(name)}
+
+
+def alive(name: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{name}")
+
+
+def large(path: Path, size_bytes: int = SIZE) -> str:
+    """A file of zeros, which takes no room, and a word at its end."""
+    with path.open("wb") as file:
+        file.seek(size_bytes - 3)
+        file.write(b"end")
+    return f"{path}"
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def test_the_name_goes_at_once_and_the_room_in_steps_behind_a_sync_of_the_directory(
+    filesystem: GradualRemoval, trace: Trace, tmp_path: Path
+) -> None:
+    trace.open.clear()
+    filesystem.remove(large(tmp_path / "1.txn"))
+    assert os.listdir(tmp_path) == []
+    trace.open.set()
+    until(lambda: 0 in trace.cuts())
+    assert trace.calls[0] == (f"sync {tmp_path}", 0)
+    assert trace.cuts() == [max(SIZE - step * STEP_BYTES, 0) for step in range(1, STEPS + 1)]
+
+
+def test_a_file_with_another_name_keeps_every_byte(
+    filesystem: GradualRemoval, trace: Trace, tmp_path: Path
+) -> None:
+    path = large(tmp_path / "1.log")
+    os.link(path, tmp_path / "snapshot.log")
+    filesystem.remove(path)
+    filesystem.remove(large(tmp_path / "2.log"))
+    until(lambda: 0 in trace.cuts())
+    assert trace.cuts()[0] == SIZE - STEP_BYTES
+    assert len(trace.cuts()) == STEPS
+    assert (tmp_path / "snapshot.log").read_bytes()[-3:] == b"end"
+    assert (tmp_path / "snapshot.log").stat().st_size == SIZE
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR])
+def test_who_has_it_open_reads_all_of_it(
+    filesystem: GradualRemoval, trace: Trace, tmp_path: Path, flags: int
+) -> None:
+    path = large(tmp_path / "1.log")
+    reader = os.open(path, flags)
+    try:
+        filesystem.remove(path)
+        filesystem.remove(large(tmp_path / "2.log"))
+        until(lambda: 0 in trace.cuts())
+        assert len(trace.cuts()) == STEPS
+        assert os.pread(reader, 3, SIZE - 3) == b"end"
+    finally:
+        os.close(reader)
+
+
+def test_another_process_that_has_it_open_reads_all_of_it(
+    filesystem: GradualRemoval, trace: Trace, tmp_path: Path
+) -> None:
+    path = large(tmp_path / "1.log")
+    code = (
+        "import sys; f = open(sys.argv[1], 'rb'); print(flush=True); input(); f.seek(-3, 2); print(f.read())"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        filesystem.remove(path)
+        filesystem.remove(large(tmp_path / "2.log"))
+        until(lambda: 0 in trace.cuts())
+        out, _ = process.communicate("\n", SECONDS)
+    assert out == "b'end'\n"
+    assert len(trace.cuts()) == STEPS
+
+
+def test_small_files_and_links_are_removed_as_ever(
+    filesystem: GradualRemoval, trace: Trace, tmp_path: Path
+) -> None:
+    target = large(tmp_path / "target")
+    (tmp_path / "link").symlink_to(target)
+    filesystem.remove(f"{tmp_path}/link")
+    filesystem.remove(large(tmp_path / "small", FILE_BYTES_MIN - 1))
+    assert os.listdir(tmp_path) == ["target"]
+    assert os.path.getsize(target) == SIZE
+    with pytest.raises(NotFoundError):
+        filesystem.remove(f"{tmp_path}/none")
+    filesystem.close()
+    assert trace.calls == []
+
+
+def test_the_room_of_more_than_a_few_comes_back_at_once(
+    filesystem: GradualRemoval, trace: Trace, tmp_path: Path
+) -> None:
+    trace.open.clear()
+    filesystem.remove(large(tmp_path / "first"))
+    # The thread has it, and is held up.
+    until(lambda: trace.calls)
+    for number in range(FILES_MAX + 3):
+        filesystem.remove(large(tmp_path / f"{number}"))
+    trace.open.set()
+    until(lambda: trace.cuts().count(0) == FILES_MAX + 1)
+    filesystem.close()
+    assert len(trace.cuts()) == STEPS * (FILES_MAX + 1)
+
+
+def test_an_end_in_the_middle_waits_for_one_step_alone(
+    filesystem: GradualRemoval, trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gradual_removal, "REST_MIN_MS", 3_600_000)
+    for number in range(3):
+        filesystem.remove(large(tmp_path / f"{number}"))
+    until(trace.cuts)
+    filesystem.close()
+    assert len(trace.cuts()) == 1
+    filesystem.remove(large(tmp_path / "later"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_cut_that_fails_leaves_the_file_to_the_system_and_the_next_one_is_cut(
+    filesystem: GradualRemoval, trace: Trace, errors: list[BkctlError], tmp_path: Path
+) -> None:
+    trace.failures = [OSError(5, "of the disk")]
+    for number in range(2):
+        filesystem.remove(large(tmp_path / f"{number}"))
+    until(lambda: 0 in trace.cuts())
+    assert len(trace.cuts()) == 1 + STEPS
+    assert errors == []
+
+
+def test_a_directory_that_cannot_be_synced_is_reported_and_nothing_is_cut(
+    filesystem: GradualRemoval,
+    trace: Trace,
+    errors: list[BkctlError],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(self: PosixFileSystem, path: str) -> None:
+        raise StorageError(f"{path}: fsync of the directory", path=path)
+
+    monkeypatch.setattr(PosixFileSystem, "sync_directory", fails)
+    filesystem.remove(large(tmp_path / "1.txn"))
+    until(lambda: errors)
+    filesystem.close()
+    assert trace.cuts() == []
