@@ -32,7 +32,7 @@ SEPARATE_FOLDERS = ("tests/corpora/", "tests/crash/", "tests/property/", "tests/
 
 # Both stay random: a run that finds something prints the seed and a blob that repeats it.
 _slow_machine = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("ci", max_examples=100, **_slow_machine)
+settings.register_profile("ci", max_examples=60, **_slow_machine)
 _soak_examples = int(os.environ.get("SOAK_EXAMPLES") or 20_000)
 settings.register_profile("soak", max_examples=_soak_examples, **_slow_machine)
 settings.load_profile("ci")

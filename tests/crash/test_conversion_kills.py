@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-STRIDE = 1 if os.environ.get("BKCTL_SOAK") else 23
+STRIDE = 1 if os.environ.get("BKCTL_SOAK") else 41
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 if STRIDE == 1 else 300)]
 

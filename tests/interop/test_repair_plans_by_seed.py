@@ -27,15 +27,15 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(0 if "BKCTL_PLAN_SEEDS" i
 
 Run = Callable[..., Any]
 
-SEEDS = int(os.environ.get("BKCTL_PLAN_SEEDS") or 20)
+SEEDS = int(os.environ.get("BKCTL_PLAN_SEEDS") or 8)
 FIRST_SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 1)
 #: A repair brings further damage to light; more plans than this would go in circles.
 PLANS_MAX = 5
 #: Ledger id and entry id, and the signs of both: no id is negative.
 IDS_BYTES = 16
 SIGN_BITS = (1 << 127, 1 << 63)
-#: Losses are tried with so many seeds for one hundred of the others, and with two at least.
-LOSS_SEEDS = max(2, SEEDS * 6 // 100)
+#: Losses are tried with so many seeds for one hundred of the others, and with one at least.
+LOSS_SEEDS = max(1, SEEDS * 6 // 100)
 #: Seeds behind which all bookies are stopped and audited.
 SEEDS_BETWEEN_AUDITS = 20
 

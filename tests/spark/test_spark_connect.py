@@ -116,10 +116,10 @@ def _run(job: str, out: Path, *options: str, program: tuple[str, str] = ("-m", "
 
 
 def test_a_job_gives_over_connect_what_it_gives_here(server: str, tmp_path: Path) -> None:
-    here = _run("index-audit", tmp_path / "here", "--engine", "local")
+    here = _run("garbage", tmp_path / "here", "--engine", "local")
     on_server = ("--engine", "spark", "--master", server)
-    _same(here, _run("index-audit", tmp_path / "there", *on_server))
-    in_spark = _run("index-audit", tmp_path / "in-spark", *on_server, program=("-c", QUERIES_IN_SPARK))
+    _same(here, _run("garbage", tmp_path / "there", *on_server))
+    in_spark = _run("garbage", tmp_path / "in-spark", *on_server, program=("-c", QUERIES_IN_SPARK))
     _same(here, in_spark)
     # Each of Spark's tasks writes a file of its own, with its number in the name.
     (summary,) = (table for table in in_spark["tables"] if table["name"] == "summary")
@@ -168,6 +168,8 @@ def test_what_is_no_address_is_a_usage_error(address: str) -> None:
 
 def test_a_client_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc_status", None)
+    # In a process that was not started from a file, as those of pytest-xdist, pyspark takes itself for a doctest.
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"sc://127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(MissingPackageError, match=r"bkctl\[spark-connect\]"):
