@@ -25,7 +25,7 @@ from collections.abc import Callable
 from bkctl.clock import Clock
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.errors import BkctlError, StorageError
-from bkctl.vfs import PosixFileSystem
+from bkctl.vfs import PosixFileSystem, SyncError
 
 _log = logging.getLogger(__name__)
 
@@ -99,9 +99,9 @@ class GradualRemoval(PosixFileSystem):
             try:
                 self.sync_directory(os.path.dirname(path))
                 self._cut(descriptor)
-            except StorageError as error:
+            except SyncError as error:
                 self._on_sync_error(error)
-            except OSError as error:
+            except (OSError, StorageError) as error:
                 _log.warning("%s: the room of the removed file comes back at once: %s", path, error)
             finally:
                 _close(descriptor, path)
@@ -142,18 +142,13 @@ def _open_large(path: str) -> int | None:
     if sys.platform != "linux":
         return None
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        facts = os.lstat(path)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size < FILE_BYTES_MIN:
+            return None
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, ValueError):
         # If the path is wrong, its removal says so.
         return None
-    try:
-        facts = os.fstat(descriptor)
-        if stat.S_ISREG(facts.st_mode) and facts.st_size >= FILE_BYTES_MIN:
-            return descriptor
-    except OSError as error:
-        _log.debug("%s: %s", path, error)
-    _close(descriptor, path)
-    return None
 
 
 def _is_unseen(descriptor: int) -> bool:

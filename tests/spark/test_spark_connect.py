@@ -168,7 +168,7 @@ def test_what_is_no_address_is_a_usage_error(address: str) -> None:
 
 def test_a_client_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc_status", None)
-    # In a process that was not started from a file, as those of pytest-xdist, pyspark takes itself for a doctest.
+    # A process that was not started from a file, as those of pytest-xdist, is a doctest to pyspark.
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"sc://127.0.0.1:{listening.getsockname()[1]}"

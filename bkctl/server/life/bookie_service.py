@@ -233,7 +233,7 @@ class BookieService:
         except CorruptionError as error:
             raise storage_of(settings).refusal(settings, error) from error
         self.bookie = bookie
-        self._stack.callback(self.filesystem.close)
+        self._stack.push_async_callback(asyncio.to_thread, self.filesystem.close)
         self._stack.push_async_callback(asyncio.to_thread, self._stop_engine, bookie)
         report = bookie.start(accept_loss=self._accept_loss)
         self._restore_mode(bookie)

@@ -16,7 +16,7 @@ from bkctl.clock import SystemClock
 from bkctl.engine import gradual_removal
 from bkctl.engine.gradual_removal import FILE_BYTES_MIN, FILES_MAX, STEP_BYTES, GradualRemoval
 from bkctl.errors import BkctlError, NotFoundError, StorageError
-from bkctl.vfs import PosixFileSystem
+from bkctl.vfs import PosixFileSystem, SyncError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has leases")
 STEPS = 17
@@ -214,18 +214,25 @@ def test_a_cut_that_fails_leaves_the_file_to_the_system_and_the_next_one_is_cut(
     assert errors == []
 
 
+@pytest.mark.parametrize(("error", "reported"), [(SyncError, 1), (StorageError, 0)])
 def test_a_directory_that_cannot_be_synced_is_reported_and_nothing_is_cut(
     filesystem: GradualRemoval,
     trace: Trace,
     errors: list[BkctlError],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[StorageError],
+    reported: int,
 ) -> None:
+    """One that cannot even be opened, because it is gone as well, loses nothing."""
+
     def fails(self: PosixFileSystem, path: str) -> None:
-        raise StorageError(f"{path}: fsync of the directory", path=path)
+        raise error(f"{path}: fsync of the directory", path=path)
 
     monkeypatch.setattr(PosixFileSystem, "sync_directory", fails)
     filesystem.remove(large(tmp_path / "1.txn"))
-    until(lambda: errors)
+    until(lambda: errors or "comes back at once" in caplog.text)
     filesystem.close()
+    assert len(errors) == reported
     assert trace.cuts() == []
