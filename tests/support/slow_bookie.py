@@ -145,7 +145,7 @@ async def _serve(faults: list[tuple[Any, str, float]], keys: Mapping[str, str]) 
         FaultRule(operation, path=suffix, latency_s=seconds, error_number=None)
         for operation, suffix, seconds in faults
     ]
-    service.filesystem = FaultyFileSystem(PosixFileSystem(), rules)  # type: ignore[assignment]
+    service.filesystem = FaultyFileSystem(PosixFileSystem(), rules)
     report = await service.start()
     sys.stdout.write(json.dumps({"port": report.port, "http_port": report.http_port}) + "\n")
     sys.stdout.flush()

@@ -46,6 +46,7 @@ from bkctl.server.life.port_holder import port_holder
 from bkctl.server.prometheus.statistics_switch import turn_off
 from bkctl.server.wire.bookie_server import BookieServer, bind
 from bkctl.server.wire.tls import server_context
+from bkctl.vfs import WritableFileSystem
 
 if TYPE_CHECKING:
     from bkctl.replication.service import AutoRecovery
@@ -95,7 +96,8 @@ class BookieService:
         self.bookie_id = ""
         self._autorecovery: AutoRecoveryDaemon | None = None
         self._clock = clock or SystemClock()
-        self.filesystem = GradualRemoval(self._clock, self._directory_not_synced)
+        self._removal = GradualRemoval(self._clock, self._directory_not_synced)
+        self.filesystem: WritableFileSystem = self._removal
         self._accept_loss = accept_loss
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
@@ -233,7 +235,7 @@ class BookieService:
         except CorruptionError as error:
             raise storage_of(settings).refusal(settings, error) from error
         self.bookie = bookie
-        self._stack.push_async_callback(asyncio.to_thread, self.filesystem.close)
+        self._stack.push_async_callback(asyncio.to_thread, self._removal.close)
         self._stack.push_async_callback(asyncio.to_thread, self._stop_engine, bookie)
         report = bookie.start(accept_loss=self._accept_loss)
         self._restore_mode(bookie)

@@ -96,7 +96,8 @@ def test_a_fencing_read_is_answered_only_behind_its_fence(
 ) -> None:
     """Also when the entry is at hand, and also when the answer is an error: Java answers those early."""
     system = FaultyFileSystem(PosixFileSystem())
-    monkeypatch.setattr(bookie_service, "PosixFileSystem", lambda: system)
+    monkeypatch.setattr(system, "close", lambda: None, raising=False)
+    monkeypatch.setattr(bookie_service, "GradualRemoval", lambda clock, on_sync_error: system)
     with EmbeddedBookie(tmp_path) as slow:
         port = Port(slow.port, wire)
         assert code(port.ask(add(5, 0))) is ResultCode.OK
