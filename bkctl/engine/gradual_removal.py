@@ -68,12 +68,9 @@ class GradualRemoval(PosixFileSystem):
 
     def close(self) -> None:
         """End the thread; what waits comes back at once. Files that are removed later, too; idempotent."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+        self._end()
         if self._thread is not None:
             self._thread.join()
-        self._close_waiting()
 
     def _take(self, descriptor: int, path: str) -> bool:
         """Have the thread cut a file; False when it takes no more."""
@@ -126,13 +123,14 @@ class GradualRemoval(PosixFileSystem):
 
     def _give_up(self, error: BkctlError) -> None:
         """Take no more files after an unforeseen error, which was logged."""
+        self._end()
+
+    def _end(self) -> None:
         with self._changed:
             self._ended = True
-        self._close_waiting()
-
-    def _close_waiting(self) -> None:
-        with self._changed:
-            waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            self._changed.notify_all()
         for descriptor, path in waiting:
             _close(descriptor, path)
 

@@ -64,6 +64,12 @@ def test_a_bookie_loads_http_and_the_metadata_drivers_when_it_uses_them() -> Non
     assert not loaded & ({*HEAVY, "typer", "sqlite3"} - {"asyncio", "rocksdict"})
 
 
+def test_a_bookie_loads_no_twin_of_a_file_system_and_not_the_other_storage() -> None:
+    twins = "{'bkctl.vfs.faulty', 'bkctl.vfs.memory', 'bkctl.engine.interleaved_storage.opening'}"
+    statement = f"import bkctl.server.life.foreground; assert not {twins} & set(sys.modules)"
+    assert "difflib" not in modules_after(statement)
+
+
 def test_a_command_that_draws_no_table_loads_neither_rich_nor_pydantic() -> None:
     assert not modules_after(running("version", "-o", "json")) & set(HEAVY)
     assert "rich" in modules_after(running("version", "--schema", "-o", "table"))

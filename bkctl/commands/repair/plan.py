@@ -196,8 +196,8 @@ def _with_digests(rows: list[dict[str, Any]], configuration: ConfigurationOption
         return rows
 
     def asking(words: list[str]) -> list[str]:
-        is_asked = words[1:3] not in _ASKING or "--metadata" in words
-        return words if is_asked else [*words[:-1], "--metadata", uri, words[-1]]
+        asks = words[1:3] in _ASKING and "--metadata" not in words
+        return [*words[:-1], "--metadata", uri, words[-1]] if asks else words
 
     return [{**row, "commands": [asking(words) for words in row["commands"]]} for row in rows]
 

@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from bkctl.clock import SystemClock
+from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine import gradual_removal
+from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.gradual_removal import FILE_BYTES_MIN, FILES_MAX, STEP_BYTES, GradualRemoval
 from bkctl.errors import BkctlError, NotFoundError, StorageError
 from bkctl.vfs import PosixFileSystem, SyncError
+from tests.support.log_builder import simple_log
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has leases")
 STEPS = 17
@@ -158,6 +161,23 @@ def test_another_process_that_has_it_open_reads_all_of_it(
         out, _ = process.communicate("\n", SECONDS)
     assert out == "b'end'\n"
     assert len(trace.cuts()) == STEPS
+
+
+def test_an_entry_log_that_was_read_gives_its_room_back_in_steps(
+    filesystem: GradualRemoval, trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gradual_removal, "FILE_BYTES_MIN", 1)
+    log = simple_log()
+    (tmp_path / "0.log").write_bytes(log.data)
+    logger = EntryLogger(f"{tmp_path}", filesystem, EntryLogSettings())
+    logger.open()
+    body = log.entries[0].body
+    # Behind the length word; the log's id, in the upper half of a location, is 0.
+    assert logger.read(log.entries[0].offset + 4, body[:16]) == body
+    logger.remove(0)
+    until(trace.cuts)
+    assert os.listdir(tmp_path) == []
+    logger.close()
 
 
 def test_small_files_and_links_are_removed_as_ever(

@@ -9,7 +9,15 @@ import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import zeros_ahead
-from bkctl.engine.journal.zeros_ahead import CHUNK_BYTES_MAX, GROUP_BYTES_MAX, PAGE_BYTES, ZeroRange
+from bkctl.engine.journal.meters import JournalMeters
+from bkctl.engine.journal.zeros_ahead import (
+    CHUNK_BYTES_MAX,
+    GROUP_BYTES_MAX,
+    PAGE_BYTES,
+    ZeroRange,
+    ZerosAhead,
+)
+from bkctl.errors import BkctlError
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.journal_rig import (
     SECONDS,
@@ -188,3 +196,25 @@ def test_a_file_that_cannot_be_opened_again_goes_without_zeros() -> None:
         journal.stop()
         assert journal.meters.zeroed_bytes == 0
     assert len(sink.journaled_contexts) == 1
+
+
+def test_a_claim_wakes_the_thread_only_when_more_zeros_are_due() -> None:
+    disk, meters = memory(), JournalMeters(JournalSettings())
+    zeros = ZerosAhead(disk, MIB, 8 * MIB, meters, list[BkctlError]().append)
+    disk.create("/1.txn").close()
+    zeros.follow("/1.txn", PAGE_BYTES)
+    wakes: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zeros._changed, "notify_all", lambda: wakes.append(1))
+        zeros.claim(PAGE_BYTES + 512)
+        assert wakes, "there are no zeros yet"
+        ahead = zeros._range
+        assert ahead is not None
+        while ahead.take() is not None:
+            ahead.done()
+        wakes.clear()
+        zeros.claim(PAGE_BYTES + 1024)
+        assert not wakes
+        for end in range(2 * PAGE_BYTES, ahead.zeroed, PAGE_BYTES):
+            zeros.claim(end)
+        assert wakes

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bkctl.config.loader import load
+from bkctl.engine import gradual_removal
 from bkctl.engine.bookie import Bookie
 from bkctl.errors import RefusedError, StorageError, UsageError
 from bkctl.metadata.registration import TreeRegistrationManager
@@ -17,6 +20,7 @@ from bkctl.server.http.admin import HttpAdmin
 from bkctl.server.life import bookie_service, own_directories
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 from bkctl.server.wire.bookie_server import BookieServer
+from bkctl.vfs import PosixFileSystem, SyncError
 from tests.demo_client import DemoClient, body_of
 from tests.support.any_disk import ANY_DISK
 from tests.support.ports import is_listening
@@ -196,3 +200,41 @@ def test_they_are_the_packages_front_door() -> None:
     assert bkctl.server.LocalCluster is LocalCluster
     with pytest.raises(AttributeError, match="Nothing"):
         _ = bkctl.server.Nothing
+
+
+def test_a_bookie_removes_large_files_in_steps_until_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gradual_removal, "FILE_BYTES_MIN", 1)
+    (tmp_path / "file").write_bytes(b"x")
+    with EmbeddedBookie(tmp_path / "b") as bookie:
+        assert bookie.service is not None
+        bookie.service.filesystem.remove(f"{tmp_path}/file")
+        assert "bookie-removal" in {thread.name for thread in threading.enumerate()}
+        write_and_read(bookie.port)
+
+
+def test_a_sync_that_fails_behind_a_removal_stops_the_bookie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = PosixFileSystem.sync_directory
+
+    def fails_there(self: PosixFileSystem, path: str) -> None:
+        if path == f"{tmp_path}":
+            raise SyncError(f"{path}: fsync of the directory", path=path)
+        synced(self, path)
+
+    monkeypatch.setattr(gradual_removal, "FILE_BYTES_MIN", 1)
+    monkeypatch.setattr(PosixFileSystem, "sync_directory", fails_there)
+    (tmp_path / "file").write_bytes(b"x")
+    bookie = EmbeddedBookie(tmp_path / "b")
+    bookie.start()
+    assert bookie.service is not None
+    assert bookie.service.bookie is not None
+    bookie.service.filesystem.remove(f"{tmp_path}/file")
+    until = time.monotonic() + 20
+    while bookie.failure is None and time.monotonic() < until:
+        time.sleep(0.01)
+    assert isinstance(bookie.service.bookie.failure, SyncError)
+    with contextlib.suppress(StorageError):
+        bookie.stop()
