@@ -6,9 +6,10 @@ once, as ever; the file, which nobody can open any more, is then cut shorter ste
 between (ADR 0034). Before the first step the directory is synced: after a power cut the name comes back with
 the whole file, or not at all.
 
-Only a file that nobody else can see is cut: one without another name and without another descriptor, which a
+Only a file that nobody else can read is cut: one without another name and without another descriptor, which a
 write lease shows (``F_SETLEASE``, see ``fcntl(2)``). A file that is still being read stays whole, and the
-system gives its room back at once when it is closed.
+system gives its room back at once when it is closed. The lease is kept, and asked for before each step:
+whoever opens the file after all, by ``/proc/PID/fd``, gets what is left of it, without waiting for the rest.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import signal
 import stat
 import sys
 import threading
@@ -58,13 +60,13 @@ class GradualRemoval(PosixFileSystem):
 
     def remove(self, path: str) -> None:
         descriptor = _open_large(path)
+        taken = False
         try:
             super().remove(path)
-        except BaseException:
-            _close(descriptor, path)
-            raise
-        if descriptor is not None and not (_is_unseen(descriptor) and self._take(descriptor, path)):
-            _close(descriptor, path)
+            taken = descriptor is not None and _is_unseen(descriptor) and self._take(descriptor, path)
+        finally:
+            if not taken:
+                _close(descriptor, path)
 
     def close(self) -> None:
         """End the thread; what waits comes back at once. Files that are removed later, too; idempotent."""
@@ -110,9 +112,9 @@ class GradualRemoval(PosixFileSystem):
             return None if self._ended else self._waiting.popleft()
 
     def _cut(self, descriptor: int) -> None:
-        """Cut a file to nothing, unless the end comes first. Raises OSError."""
+        """Cut a file to nothing, unless the end comes first, or somebody opens it. Raises OSError."""
         size_bytes = os.fstat(descriptor).st_size
-        while size_bytes > 0:
+        while size_bytes > 0 and fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_WRLCK:
             started_s = self._clock.monotonic()
             size_bytes = max(size_bytes - STEP_BYTES, 0)
             os.ftruncate(descriptor, size_bytes)
@@ -150,10 +152,12 @@ def _open_large(path: str) -> int | None:
 
 
 def _is_unseen(descriptor: int) -> bool:
-    """Return whether a file has no name and no other descriptor, so that nobody will ever read it."""
+    """Return whether a file has no name and no other descriptor; its lease is held then."""
     try:
         if os.fstat(descriptor).st_nlink:
             return False
+        # The signal of a lease that somebody breaks: SIGIO would end the process, SIGURG is ignored.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except OSError:
         # Somebody has it open, or the file system has no leases.

@@ -235,8 +235,9 @@ class BookieService:
         except CorruptionError as error:
             raise storage_of(settings).refusal(settings, error) from error
         self.bookie = bookie
-        self._stack.push_async_callback(asyncio.to_thread, self._removal.close)
         self._stack.push_async_callback(asyncio.to_thread, self._stop_engine, bookie)
+        # It ends first: an error of it still stops a bookie that is not yet called clean.
+        self._stack.push_async_callback(asyncio.to_thread, self._removal.close)
         report = bookie.start(accept_loss=self._accept_loss)
         self._restore_mode(bookie)
         own_directories.mark_dirty(self.filesystem, ledgers)

@@ -256,3 +256,60 @@ def test_a_directory_that_cannot_be_synced_is_reported_and_nothing_is_cut(
     filesystem.close()
     assert len(errors) == reported
     assert trace.cuts() == []
+
+
+OPENED_AFTERWARDS = """
+import os, signal, sys, time
+from bkctl.clock import SystemClock
+from bkctl.engine import gradual_removal
+gradual_removal.REST_MIN_MS = 20
+path, when = sys.argv[1:]
+removal, tried, cuts = gradual_removal.GradualRemoval(SystemClock(), print), [], []
+def removed():
+    there = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return [each for each in there if os.path.lexists(each) and "deleted" in os.readlink(each)]
+def open_again():
+    (path,) = removed()
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    except BlockingIOError:
+        tried.append(True)
+truncate = os.ftruncate
+def cut(descriptor, size_bytes):
+    cuts.append(size_bytes)
+    truncate(descriptor, size_bytes)
+    if when == "in the middle" and len(cuts) == 3:
+        open_again()
+os.ftruncate = cut
+if when == "before the first step":
+    gradual_removal.GradualRemoval.sync_directory = lambda self, path: open_again()
+removal.remove(path)
+until = time.monotonic() + 20
+while not tried and time.monotonic() < until:
+    time.sleep(0.01)
+while removed():
+    time.sleep(0.01)
+removal.close()
+print(len(tried), len(cuts))
+"""
+
+
+@pytest.mark.parametrize(("when", "cuts"), [("before the first step", 0), ("in the middle", 3)])
+def test_who_opens_it_afterwards_ends_the_steps_and_not_the_process(
+    tmp_path: Path, when: str, cuts: int
+) -> None:
+    """The kernel's signal for a lease that is broken ends a process, unless it is another one."""
+    command = [sys.executable, "-c", OPENED_AFTERWARDS, large(tmp_path / "1.txn"), when]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"1 {cuts}\n", "")
+
+
+def test_a_thread_that_cannot_start_for_want_of_memory_leaks_no_descriptor(
+    filesystem: GradualRemoval, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: threading.Thread) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with pytest.raises(MemoryError):
+        filesystem.remove(large(tmp_path / "1.txn"))
