@@ -2,29 +2,36 @@
 
 A ring holds a multiple of the connection's ledgers; frame ``i`` is for ledger ``i mod ledgers``. The entry
 ids, and over v3 the transaction ids, are columns of the ring: adding to a whole column costs about as much as
-building one frame. Digests are not renewed, because a bookie does not look at them.
+building one frame. So are the digests: a bookie does not look at them when it takes an entry, but what reads
+its files does, and a replay after a kill puts ledgers into limbo whose entries fail theirs.
 """
 
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from bkctl.admin.load.settings import FIRST_ID, LoadSettings
 from bkctl.codec import digest, entry, varint
+from bkctl.codec.entry import HEADER_BYTES
 from bkctl.protocol import v2, v3
 from bkctl.protocol.messages import AddRequest, ReadRequest, Wire
 from bkctl.types import DigestType
 
 Bytes2D = npt.NDArray[np.uint8]
 Ids = npt.NDArray[np.int64]
+Shares = npt.NDArray[np.uint32]
 
 _VARINT_BYTES = 5
+_ID_BYTES = 8
+_IDS_BYTES = 2 * _ID_BYTES
 _RING_BYTES = 1 << 20
 #: A transaction id that no other bytes of a template look like; its varint has five bytes.
 _TXN_MARK = 0x0D2B4A697
+_DIGESTER = digest.Digester(DigestType.CRC32C)
 
 
 class FrameRing:
@@ -78,6 +85,50 @@ class FrameRing:
         self._template.put_transactions(self._frames, numbers)
 
 
+class _Digests:
+    """The CRC-32C digests of entries that differ in their ids alone, for many entries at once.
+
+    The CRC of bytes of one length is linear: each bit that differs changes the same bits of the result,
+    whatever the others are. So a table for each byte of the ids says what the byte adds to the digest.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        ids = bytes(_IDS_BYTES)
+        rest, data = body[_IDS_BYTES:HEADER_BYTES], body[HEADER_BYTES + _DIGESTER.size_bytes :]
+
+        def digest_of(ids: bytes) -> int:
+            return int.from_bytes(_DIGESTER.compute(ids + rest, data), "big")
+
+        self._without_ids = digest_of(ids)
+        self._shares = np.zeros((_IDS_BYTES, 256), dtype=np.uint32)
+        for place, table in enumerate(self._shares):
+            for bit in range(8):
+                value = 1 << bit
+                share = digest_of(ids[:place] + bytes([value]) + ids[place + 1 :]) ^ self._without_ids
+                table[value : 2 * value] = table[:value] ^ share
+
+    def share(self, first_place: int, numbers: Ids) -> Shares:
+        """Return what ids that stand at ``first_place`` of an entry add to its digest."""
+        places = range(first_place, first_place + _ID_BYTES)
+        columns = np.ascontiguousarray(_big_endian(numbers).T)
+        share = np.zeros(len(numbers), dtype=np.uint32)
+        for place, column in zip(places, columns, strict=True):
+            # A zero adds nothing, and most bytes of an id are zero.
+            if column.any():
+                share ^= self._shares[place][column]
+        return share
+
+    def of(self, share: Shares) -> Bytes2D:
+        """Return the digests, four bytes each, of entries whose ids add these shares."""
+        return (share ^ np.uint32(self._without_ids)).astype(">u4").view(np.uint8).reshape(-1, 4)
+
+
+@lru_cache(maxsize=1)
+def _digests_of(body: bytes) -> _Digests:
+    """Return the digests of entries like ``body``; all connections of a run share them."""
+    return _Digests(body)
+
+
 class _Template:
     """One frame, and where its ids stand."""
 
@@ -86,7 +137,9 @@ class _Template:
         key = digest.master_key(settings.password)
         payload = _payload(settings.payload_bytes)
         header = entry.EntryHeader(ledger, number, FIRST_ID, len(payload))
-        body = entry.encode(header, payload, digest.Digester(DigestType.CRC32C, settings.password))
+        body = entry.encode(header, payload, _DIGESTER)
+        self._digests = None if reads else _digests_of(body)
+        self._ledger_shares: Shares = np.zeros(0, dtype=np.uint32)
         self.ledger_at: list[int] = []
         self.entry_at: list[int] = []
         self.ledger_varint_at: int | None = None
@@ -109,17 +162,23 @@ class _Template:
         raw = ledger.to_bytes(8, "big") + number.to_bytes(8, "big")
         if settings.wire == 2 or not reads:
             self.ledger_at.append(_only(self.frame, raw))
-            self.entry_at.append(self.ledger_at[0] + 8)
+            self.entry_at.append(self.ledger_at[0] + _ID_BYTES)
 
     def put_ledgers(self, frames: Bytes2D, ledgers: Ids) -> None:
         for offset in self.ledger_at:
-            frames[:, offset : offset + 8] = _big_endian(ledgers)
+            frames[:, offset : offset + _ID_BYTES] = _big_endian(ledgers)
+        if self._digests is not None:
+            self._ledger_shares = self._digests.share(0, ledgers)
         if self.ledger_varint_at is not None:
             _put_varints(frames, self.ledger_varint_at, ledgers)
 
     def put_entries(self, frames: Bytes2D, entries: Ids) -> None:
         for offset in self.entry_at:
-            frames[:, offset : offset + 8] = _big_endian(entries)
+            frames[:, offset : offset + _ID_BYTES] = _big_endian(entries)
+        if self._digests is not None:
+            digests = self._digests.of(self._ledger_shares ^ self._digests.share(_ID_BYTES, entries))
+            start = self.ledger_at[0] + HEADER_BYTES
+            frames[:, start : start + digests.shape[1]] = digests
         if self.entry_varint_at is not None:
             _put_varints(frames, self.entry_varint_at, entries)
 

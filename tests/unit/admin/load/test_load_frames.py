@@ -9,11 +9,13 @@ import pytest
 from bkctl.admin.load.frames import FrameRing
 from bkctl.admin.load.settings import FIRST_ID, LoadSettings
 from bkctl.codec import entry
+from bkctl.codec.digest import Digester
 from bkctl.errors import UsageError
 from bkctl.protocol.connection import ServerConnection
 from bkctl.protocol.messages import AddRequest, ReadRequest, Request, Wire
 from bkctl.protocol.runs import AddRun, ReadRun
 from bkctl.protocol.v3 import decode_request
+from bkctl.types import DigestType
 
 
 def settings(**changes: object) -> LoadSettings:
@@ -67,6 +69,27 @@ def test_a_body_is_an_entry_of_its_size_with_the_masterkey_of_the_password() -> 
     assert len(run.bodies[0]) == 100 + 36
     assert run.grants[0][:20] != run_of_other.grants[0][:20]
     assert run.grants[0][20:] == FIRST_ID.to_bytes(8, "big")
+
+
+@pytest.mark.parametrize("wire", [2, 3])
+@pytest.mark.parametrize("size_bytes", [0, 1, 100_000])
+def test_every_entry_has_its_digest(wire: int, size_bytes: int) -> None:
+    ring = FrameRing(settings(wire=wire, ledgers=3, payload_bytes=size_bytes), 1, reads=False)
+    # More than one turn of the ring, and entry ids that differ in several bytes.
+    turns = 2 if size_bytes > 1000 else 1
+    count = turns * (1 << 20) // ring.frame_bytes + 1
+    connection = ServerConnection()
+    data = frames_of(ring, min(count, 70_000))
+    bodies = [
+        body
+        for at in range(0, len(data), 1 << 20)
+        for run in connection.feed(data[at : at + (1 << 20)])
+        if isinstance(run, AddRun)
+        for body in run.bodies
+    ]
+    assert len(bodies) == min(count, 70_000)
+    digester = Digester(DigestType.CRC32C)
+    assert all(map(digester.checks, bodies))
 
 
 def test_v3_frames_have_transactions_of_their_own() -> None:
