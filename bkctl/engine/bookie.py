@@ -17,7 +17,7 @@ from functools import partial
 from bkctl.clock import Clock
 from bkctl.engine.checkpoint import Checkpointer, LastMarks
 from bkctl.engine.disks import DiskMonitor, DiskState
-from bkctl.engine.engine_thread import call_all
+from bkctl.engine.engine_thread import Actions, call_all
 from bkctl.engine.explicit_lacs import ExplicitLacs
 from bkctl.engine.fencing import Fencing
 from bkctl.engine.gc.collector import Collector
@@ -35,7 +35,7 @@ from bkctl.engine.replay import Replay, ReplayReport
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_parts import OpenStorages, OpenStore, StorageParts
 from bkctl.engine.storages import storage_of
-from bkctl.engine.write_stage import Actions, WriteStage
+from bkctl.engine.write_stage import WriteStage
 from bkctl.errors import BadRequestError, BkctlError, BookieIOError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.profile import LEDGERS_PROFILE

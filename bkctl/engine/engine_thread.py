@@ -22,6 +22,9 @@ from bkctl.errors import LIMITS, BkctlError, StorageError
 
 _log = logging.getLogger(__name__)
 
+#: Calls for :func:`call_all`, gathered under a lock and made when it has been given back.
+Actions = list[Callable[[], None]]
+
 
 class EngineThread:
     """A daemon thread that runs ``body`` once.

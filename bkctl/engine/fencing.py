@@ -15,11 +15,10 @@ from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.codec import journal as journal_codec
-from bkctl.engine.engine_thread import call_all
+from bkctl.engine.engine_thread import Actions, call_all
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.ledger_descriptor import Done, LedgerDescriptor
 from bkctl.engine.ledger_table import LedgerTable
-from bkctl.engine.write_stage import Actions
 from bkctl.errors import BkctlError, BookieIOError, NoLedgerError
 
 _ANSWER = "an answer to a fence"

@@ -8,7 +8,7 @@ from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
-from bkctl.engine.write_stage import WriteStageSettings
+from bkctl.engine.held_adds import WriteStageSettings
 from bkctl.errors import UsageError
 from bkctl.storage_kinds import kind_of_class
 

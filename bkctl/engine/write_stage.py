@@ -12,17 +12,17 @@ in the order of arrival, and new adds queue behind. An add held for ``throttle_m
 
 from __future__ import annotations
 
-import enum
 import struct
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.engine.add_run import AddRun, RecordRun, framed
-from bkctl.engine.engine_thread import EngineThread, call_all
+from bkctl.engine.engine_thread import Actions, EngineThread, call_all
+from bkctl.engine.held_adds import HeldAdd, HeldAdds, Outcome, WriteStageSettings
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import LedgerDescriptor
@@ -48,17 +48,6 @@ ENTRY_BYTES_MIN = _FRONT.size
 
 _ANSWER = "an answer of the write stage"
 
-#: Functions to call when the engine lock has been given back.
-Actions = list[Callable[[], None]]
-
-
-@dataclass(frozen=True, slots=True)
-class WriteStageSettings:
-    """Bounds of the adds that are held."""
-
-    held_entries_max: int = 10_000
-    held_bytes_max: int = 64 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class SingleAdd:
@@ -71,25 +60,6 @@ class SingleAdd:
     recovery: bool = False
     deferred_sync: bool = False
     high_priority: bool = False
-
-
-class _Outcome(enum.Enum):
-    ADDED = enum.auto()
-    NO_ROOM = enum.auto()
-    #: The run must be taken apart, the single add was refused.
-    NOT_AS_IS = enum.auto()
-
-
-@dataclass(slots=True)
-class _Held:
-    """An add that waits. ``attempt`` is called under the lock, ``again`` and ``fail`` without."""
-
-    attempt: Callable[[Actions], _Outcome]
-    again: Callable[[], None]
-    fail: Callable[[BkctlError], None]
-    entries: int
-    size_bytes: int
-    since_s: float
 
 
 class WriteStage:
@@ -110,14 +80,12 @@ class WriteStage:
         self._lock = lock
         self._table = table
         self._clock = clock
-        self._settings = settings
         #: False answers adds from the write cache alone.
         self._write_data = write_data
         self._throttle_ms_max = throttle_ms_max
         self._busiest = BusiestLedgers(clock.monotonic)
         self._single = len(table.storages) == 1 and len(table.journals) == 1
-        self._held: deque[_Held] = deque()
-        self._held_bytes = 0
+        self._held = HeldAdds(settings, self.meter)
         self._read_only = False
         self._high_priority_too = False
         self._stopping = False
@@ -171,10 +139,10 @@ class WriteStage:
         with self._lock:
             if self._read_only or self._stopping:
                 return False
-            outcome = _Outcome.NO_ROOM if self._held else self._append_run(run, actions)
-            if outcome is _Outcome.NOT_AS_IS:
+            outcome = Outcome.NO_ROOM if self._held else self._append_run(run, actions)
+            if outcome is Outcome.NOT_AS_IS:
                 return False
-            if outcome is _Outcome.NO_ROOM:
+            if outcome is Outcome.NO_ROOM:
                 held = self._held_run(run)
                 if not self._hold(held):
                     actions.append(partial(held.fail, self._too_many()))
@@ -206,14 +174,14 @@ class WriteStage:
             if self._held:
                 # An add that would be refused is refused now, and does not wait behind those that are held.
                 self._opened(add)
-                outcome = _Outcome.NO_ROOM
+                outcome = Outcome.NO_ROOM
             else:
                 outcome = self._append_single(add, actions)
-            if outcome is _Outcome.NO_ROOM and not self._hold(self._held_single(add)):
+            if outcome is Outcome.NO_ROOM and not self._hold(self._held_single(add)):
                 raise self._too_many()
         call_all(_ANSWER, actions)
 
-    def _append_run(self, run: AddRun | RecordRun, actions: Actions) -> _Outcome:
+    def _append_run(self, run: AddRun | RecordRun, actions: Actions) -> Outcome:
         if isinstance(run, RecordRun):
             if self._single:
                 return self._append_records(run, actions)
@@ -221,7 +189,7 @@ class WriteStage:
         descriptors: list[LedgerDescriptor] = []
         for descriptor in map(self._table.grants.get, run.grants):
             if descriptor is None:
-                return _Outcome.NOT_AS_IS
+                return Outcome.NOT_AS_IS
             descriptors.append(descriptor)
         ledgers = set(descriptors)
         if self._single:
@@ -229,7 +197,7 @@ class WriteStage:
         else:
             taken = self._append_split(run, descriptors, actions)
         if not taken:
-            return _Outcome.NO_ROOM
+            return Outcome.NO_ROOM
         if not self._write_data:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
         self._raise_lacs(descriptors, ledgers, run.bodies, actions)
@@ -239,20 +207,20 @@ class WriteStage:
             counts = Counter(descriptors)
             self._count_adds(counts, counts.values(), run.size_bytes)
         self.meter.done += len(run.keys)
-        return _Outcome.ADDED
+        return Outcome.ADDED
 
-    def _append_records(self, run: RecordRun, actions: Actions) -> _Outcome:
+    def _append_records(self, run: RecordRun, actions: Actions) -> Outcome:
         """Append a run in one piece, of a bookie with one directory and one journal."""
         ledgers: list[LedgerDescriptor] = []
         for descriptor in map(self._table.grants.get, run.grants):
             if descriptor is None:
-                return _Outcome.NOT_AS_IS
+                return Outcome.NOT_AS_IS
             ledgers.append(descriptor)
         storage, journal = self._table.storages[0], self._table.journals[0]
         count = run.count
         size_bytes = len(run.records)
         if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
-            return _Outcome.NO_ROOM
+            return Outcome.NO_ROOM
         storage.put_records(run.records, count, run.size_bytes, [each.key_prefix for each in ledgers])
         if self._write_data:
             journal.append(_batch([run.records], size_bytes, count, run.sink, run.context))
@@ -263,7 +231,7 @@ class WriteStage:
         self._note_use(ledgers, actions)
         self._count_adds(ledgers, run.counts, run.size_bytes)
         self.meter.done += count
-        return _Outcome.ADDED
+        return Outcome.ADDED
 
     def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor]) -> bool:
         """Append a run of a bookie with one directory and one journal; False when there is no room."""
@@ -378,12 +346,12 @@ class WriteStage:
             )
         return descriptor
 
-    def _append_single(self, add: SingleAdd, actions: Actions) -> _Outcome:
+    def _append_single(self, add: SingleAdd, actions: Actions) -> Outcome:
         descriptor = self._opened(add)
         size_bytes = len(add.body)
         room = descriptor.storage.has_room(size_bytes, 1)
         if not (room and descriptor.journal.has_room(size_bytes + 4, 1)):
-            return _Outcome.NO_ROOM
+            return Outcome.NO_ROOM
         descriptor.storage.put_many([add.body[:16]], [add.body], size_bytes, [add.body[:8]])
         if self._write_data:
             self._table.append(
@@ -401,11 +369,11 @@ class WriteStage:
         self._raise_lacs([descriptor], {descriptor}, [add.body], actions)
         self._busiest.add(descriptor.ledger, 1, size_bytes)
         self.meter.done += 1
-        return _Outcome.ADDED
+        return Outcome.ADDED
 
-    def _held_run(self, run: AddRun | RecordRun) -> _Held:
+    def _held_run(self, run: AddRun | RecordRun) -> HeldAdd:
         answer = _answer(run.sink, run.context, run.count)
-        return _Held(
+        return HeldAdd(
             attempt=partial(self._append_run, run),
             again=partial(run.sink.add_again, run),
             fail=partial(run.sink.journal_failed, [answer]),
@@ -414,18 +382,18 @@ class WriteStage:
             since_s=self._clock.monotonic(),
         )
 
-    def _held_single(self, add: SingleAdd) -> _Held:
+    def _held_single(self, add: SingleAdd) -> HeldAdd:
         refusal: list[BookieError] = []
         fail = partial(add.sink.journal_failed, [_answer(add.sink, add.context, 1)])
 
-        def attempt(actions: Actions) -> _Outcome:
+        def attempt(actions: Actions) -> Outcome:
             try:
                 return self._append_single(add, actions)
             except BookieError as error:
                 refusal.append(error)
-                return _Outcome.NOT_AS_IS
+                return Outcome.NOT_AS_IS
 
-        return _Held(
+        return HeldAdd(
             attempt=attempt,
             again=lambda: fail(refusal[0]),
             fail=fail,
@@ -434,18 +402,12 @@ class WriteStage:
             since_s=self._clock.monotonic(),
         )
 
-    def _hold(self, held: _Held) -> bool:
-        """Queue an add that found no room; False when the queue is full too."""
-        entries, size_bytes = self.meter.length + held.entries, self._held_bytes + held.size_bytes
-        # A run that is larger than the bounds by itself may wait alone.
-        full = entries > self._settings.held_entries_max or size_bytes > self._settings.held_bytes_max
-        if self._held and full:
-            self.meter.rejected += held.entries
-            return False
-        self._held.append(held)
-        self.meter.length, self._held_bytes = entries, size_bytes
-        self._wake.set()
-        return True
+    def _hold(self, held: HeldAdd) -> bool:
+        """Queue an add that found no room; False when the queue is full, too."""
+        is_held = self._held.hold(held)
+        if is_held:
+            self._wake.set()
+        return is_held
 
     @staticmethod
     def _too_many() -> TooManyRequestsError:
@@ -460,11 +422,13 @@ class WriteStage:
             actions: Actions = []
             with self._lock:
                 stopping = self._stopping
-                self._retry(actions)
+                now_s = self._clock.monotonic()
+                self._held.retry(actions, now_s)
                 if stopping:
-                    self._expire(actions, BookieIOError("the bookie is shutting down"), wait_ms=0)
+                    error: BkctlError = BookieIOError("the bookie is shutting down")
+                    self._held.reject(actions, error, now_s, wait_ms=0)
                 else:
-                    self._expire(actions, self._too_many(), wait_ms=self._throttle_ms_max)
+                    self._held.reject(actions, self._too_many(), now_s, wait_ms=self._throttle_ms_max)
             call_all(_ANSWER, actions)
 
     def _broken(self, error: BkctlError) -> None:
@@ -472,52 +436,20 @@ class WriteStage:
 
         The held adds are answered, and no add is taken any more.
         """
+        actions: Actions = []
         with self._lock:
             self._stopping = True
-            held = list(self._held)
-            while self._held:
-                self._drop_first()
-        call_all(_ANSWER, [partial(each.fail, error) for each in held])
+            self._held.fail_all(actions, error)
+        call_all(_ANSWER, actions)
         self._on_failure(error)
 
     def _wait_s(self) -> float | None:
         """Return the seconds until the oldest held add is to be rejected, None without any."""
         with self._lock:
-            if not self._held:
-                return None
-            waited_s = self._clock.monotonic() - self._held[0].since_s
-        return max(0.001, self._throttle_ms_max / 1000 - waited_s)
-
-    def _retry(self, actions: Actions) -> None:
-        while self._held:
-            held = self._held[0]
-            try:
-                outcome = held.attempt(actions)
-            except BkctlError as error:
-                # The journal has failed: nothing can be written any more.
-                actions.append(partial(held.fail, error))
-                self._drop_first()
-                continue
-            if outcome is _Outcome.NO_ROOM:
-                return
-            self._drop_first()
-            self.meter.waited.add(self._clock.monotonic() - held.since_s, held.entries)
-            if outcome is _Outcome.NOT_AS_IS:
-                actions.append(held.again)
-
-    def _expire(self, actions: Actions, error: BkctlError, *, wait_ms: int) -> None:
-        """Reject what was held for ``wait_ms`` or longer."""
-        now_s = self._clock.monotonic()
-        while self._held and (now_s - self._held[0].since_s) * 1000 >= wait_ms:
-            held = self._held[0]
-            self._drop_first()
-            self.meter.rejected += held.entries
-            actions.append(partial(held.fail, error))
-
-    def _drop_first(self) -> None:
-        held = self._held.popleft()
-        self.meter.length -= held.entries
-        self._held_bytes -= held.size_bytes
+            since_s = self._held.oldest_since_s
+        if since_s is None:
+            return None
+        return max(0.001, self._throttle_ms_max / 1000 - (self._clock.monotonic() - since_s))
 
 
 def _batch(

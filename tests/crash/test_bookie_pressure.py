@@ -14,7 +14,7 @@ import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.network import NetworkSettings
-from bkctl.engine.write_stage import WriteStageSettings
+from bkctl.engine.held_adds import WriteStageSettings
 from bkctl.protocol.messages import ReadRequest, Wire
 from bkctl.types import ResultCode
 from bkctl.vfs.faulty import FaultRule
@@ -120,7 +120,7 @@ class HeldBytes:
         now = {
             "active": caches.active.size_bytes,
             "flushing": 0 if flushing is None else flushing.size_bytes,
-            "held": bookie.writes._held_bytes,
+            "held": bookie.writes._held.size_bytes,
             "journal": sum(journal._queue._bytes for journal in bookie.journals),
             "adds": self._served.server.adds.meter.length,
         }

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from bkctl.config.bookie import BookieConfig
 from bkctl.config.server_keys.network import QUEUE_PER_THREAD_MAX, NetworkSettings
+from bkctl.engine.held_adds import WriteStageSettings
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.write_stage import WriteStageSettings
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.server.wire.connection_memory import adds_bytes_max
 from bkctl.server.wire.descriptor_limit import bookie_connections_max, descriptor_limit

@@ -11,7 +11,8 @@ import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.engine.add_run import AddRun, RecordRun, framed
-from bkctl.engine.write_stage import SingleAdd, WriteStageSettings
+from bkctl.engine.held_adds import WriteStageSettings
+from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import (
     BadRequestError,
     BookieIOError,

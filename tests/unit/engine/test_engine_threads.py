@@ -130,7 +130,7 @@ def test_an_unexpected_error_of_the_write_stage_answers_what_is_held_and_stops_t
         sinks = [Answers(), Answers()]
         with rig.bookie.storages[0]._flush_lock:
             hold_adds(rig, sinks)
-            monkeypatch.setattr(rig.bookie.writes, "_retry", raising(MemoryError("once")))
+            monkeypatch.setattr(rig.bookie.writes._held, "retry", raising(MemoryError("once")))
             rig.bookie.writes.poke()
             rig.wait_failure()
             for sink in sinks:

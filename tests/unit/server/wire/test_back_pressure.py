@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bkctl.config.server_keys.network import NetworkSettings
-from bkctl.engine.write_stage import WriteStageSettings
+from bkctl.engine.held_adds import WriteStageSettings
 from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Request, Wire
 from bkctl.protocol.runs import ReadRun
 from bkctl.server.wire.read_turns import ACTIVE_MAX, REQUESTS_MAX, RUN_PLACES, WAITING_MAX, ReadTurns

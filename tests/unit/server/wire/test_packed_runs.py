@@ -12,7 +12,7 @@ import pytest
 from bkctl import _kernels
 from bkctl.codec import digest
 from bkctl.engine.add_run import RecordRun
-from bkctl.engine.write_stage import WriteStageSettings
+from bkctl.engine.held_adds import WriteStageSettings
 from bkctl.protocol.messages import AddRequest, Wire
 from bkctl.server.wire import bookie_connection
 from bkctl.types import ResultCode
