@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from posixpath import join
 
 import numpy as np
@@ -33,6 +32,7 @@ from bkctl.engine.entrylog.log_writer import LogWriter
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.reporting import Advance
 from bkctl.scan.columns.log_columns import gather_i32
+from bkctl.scan.columns.stretches import slices
 from bkctl.scan.directory import LogFile
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs.base import WritableFile, WritableFileSystem
@@ -111,9 +111,8 @@ class Gatherer:
             rows = concatenated([read_slice(part) for part in partition])
             rows = rows.select(np.argsort(rows.locations, kind="stable"))
             ids = rows.locations >> _LOG_SHIFT
-            cuts = np.flatnonzero(np.diff(ids)) + 1
-            for first, stop in pairwise([0, *cuts.tolist(), len(rows)]):
-                self._copy_from(sources[int(ids[first])], rows.select(slice(first, stop)), advance)
+            for part in slices(ids):
+                self._copy_from(sources[int(ids[part.start])], rows.select(part), advance)
 
     def _copy_from(self, source: LogFile, rows: Rows, advance: Advance) -> None:
         file = SteadyFile(self._fs.open(source.path))

@@ -24,9 +24,9 @@ from bkctl.pipeline.tables.arrow_columns import payload_lengths
 from bkctl.pipeline.tables.log_digests import KINDS
 from bkctl.pipeline.tables.log_rows import LogRows
 from bkctl.pipeline.tables.run_lengths import HASH_MASK, hash_sums
-from bkctl.pipeline.tables.stretch_sums import stretches
 from bkctl.scan.columns.column import Column
 from bkctl.scan.columns.log_columns import gather_i64
+from bkctl.scan.columns.stretches import stretches
 
 BLOCK_ENTRIES = 1024
 #: The step of a ledger of which a log has too few entries to find it; a multiple of most ensembles' sizes.

@@ -20,8 +20,9 @@ from bkctl.pipeline.tables.log_splits import plan_logs
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.schemas import CHECKS
 from bkctl.pipeline.tables.split import Split, SplitFile
-from bkctl.pipeline.tables.stretch_sums import StretchSums, stretches
+from bkctl.pipeline.tables.stretch_sums import StretchSums
 from bkctl.pipeline.tables.table import known_columns
+from bkctl.scan.columns.stretches import stretches
 
 _Row = tuple[object, ...]
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
-from bkctl.pipeline.tables.stretch_sums import stretches
 from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns
+from bkctl.scan.columns.stretches import stretches
 from bkctl.scan.digest_book import DigestBook
 from bkctl.types import DigestType
 

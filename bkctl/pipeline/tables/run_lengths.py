@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from bkctl.pipeline.tables.stretch_sums import stretches
 from bkctl.scan.columns.column import Column
+from bkctl.scan.columns.stretches import stretches
 
 HASH_BITS = 44
 HASH_MASK = (1 << HASH_BITS) - 1

@@ -10,24 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bkctl.scan.columns.column import Column
+from bkctl.scan.columns.stretches import stretches
 
 #: Rows that are held before they are added up.
 _ROWS_MAX = 1 << 16
 
 _Columns = tuple[NDArray[np.integer], ...]
-
-
-def stretches(*columns: NDArray[np.integer]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return where the stretches begin in which all columns stay the same, and how long each is.
-
-    Columns have one length, which is not 0.
-    """
-    first = columns[0]
-    changes = first[1:] != first[:-1]
-    for column in columns[1:]:
-        changes |= column[1:] != column[:-1]
-    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
-    return starts, np.diff(np.concatenate((starts, [len(first)])))
 
 
 class StretchSums:

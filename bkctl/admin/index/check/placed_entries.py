@@ -19,6 +19,7 @@ from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.directories.index_spaces import IndexSpace
 from bkctl.reporting import counted
 from bkctl.scan.columns.column import Column
+from bkctl.scan.columns.stretches import slices
 from bkctl.types import LedgerState
 
 
@@ -91,15 +92,13 @@ class PlacedEntries:
     def add(self, compared: Comparison) -> None:
         """Count the entries that the index, a log, or a journal that will be replayed has."""
         rows = compared.rows.select(compared.rows.locations != KEPT)
-        if not self._placed or not len(rows):
+        if not self._placed:
             return
-        starts = np.flatnonzero(np.concatenate(([True], rows.ledgers[1:] != rows.ledgers[:-1])))
-        stops = [*starts[1:].tolist(), len(rows)]
-        for start, stop in zip(starts.tolist(), stops, strict=True):
-            ledger = int(rows.ledgers[start])
+        for part in slices(rows.ledgers):
+            ledger = int(rows.ledgers[part.start])
             stripes = self._placed.get(ledger)
             if stripes:
-                entries = np.unique(rows.entries[start:stop])
+                entries = np.unique(rows.entries[part])
                 if failing := self._failing.get(ledger):
                     entries = np.setdiff1d(entries, np.fromiter(failing, np.int64))
                 counts = (stripe.count(entries) for stripe in stripes)

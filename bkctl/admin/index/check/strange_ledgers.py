@@ -19,6 +19,7 @@ from bkctl.admin.index.rows.comparison import JOURNALED, KEPT, Comparison, Flags
 from bkctl.admin.index.rows.location_runs import Rows
 from bkctl.codec.location import ID_MAX, OFFSET_MAX
 from bkctl.directories.index_spaces import IndexSpace
+from bkctl.scan.columns.stretches import slices
 
 
 @dataclass(slots=True)
@@ -69,14 +70,11 @@ class StrangeLedgers:
             return
         rows = compared.rows.select(at)
         from_index = compared.from_index[at]
-        starts = np.flatnonzero(np.concatenate(([True], rows.ledgers[1:] != rows.ledgers[:-1])))
-        stops = [*starts[1:].tolist(), len(rows)]
-        for start, stop in zip(starts.tolist(), stops, strict=True):
-            ledger = int(rows.ledgers[start])
+        for part in slices(rows.ledgers):
+            ledger = int(rows.ledgers[part.start])
             if self._tally is None or self._tally.ledger != ledger:
                 yield from self.close()
                 self._tally = _Tally(ledger)
-            part = slice(start, stop)
             indexed = rows.entries[part][from_index[part]]
             _count(self._tally, indexed.tolist() if len(indexed) <= 1 else [indexed[0], indexed[-1]])
             self._tally.locations += len(indexed)
@@ -85,7 +83,7 @@ class StrangeLedgers:
             copies = np.flatnonzero(~from_index[part] & (rows.locations[part] < KEPT))
             self._tally.copies += len(copies)
             if len(copies) and self._tally.first_copy is None:
-                first = start + int(copies[0])
+                first = part.start + int(copies[0])
                 self._tally.first_copy = int(rows.entries[first]), int(rows.locations[first])
 
     def _expects(self, compared: Comparison, strange: Flags) -> Flags:

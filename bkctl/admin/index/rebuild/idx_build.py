@@ -22,6 +22,7 @@ from bkctl.codec.file_info import (
 from bkctl.errors import CorruptionError, as_storage_errors
 from bkctl.reporting import Advance
 from bkctl.scan.columns.column import Column
+from bkctl.scan.columns.stretches import slices
 from bkctl.scan.directory import LogFile
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index_rows import IndexDamage
@@ -69,12 +70,8 @@ def _create(path: str, header: bytes) -> None:
 
 
 def _by_ledger(rows: Rows) -> Iterator[tuple[int, Rows]]:
-    if not len(rows):
-        return
-    cuts = np.flatnonzero(rows.ledgers[1:] != rows.ledgers[:-1]) + 1
-    bounds = [0, *cuts.tolist(), len(rows)]
-    for first, stop in pairwise(bounds):
-        yield int(rows.ledgers[first]), rows.select(slice(first, stop))
+    for part in slices(rows.ledgers):
+        yield int(rows.ledgers[part.start]), rows.select(part)
 
 
 def _write_slots(path: str, rows: Rows) -> None:
@@ -148,16 +145,13 @@ def _batches(root: str, rows_max: int) -> Iterator[Rows]:
 def _check(files: Mapping[int, LogFile], rows: Rows) -> None:
     rows = rows.select(np.argsort(rows.locations, kind="stable"))
     log_ids: Column = rows.locations >> 32
-    cuts = np.flatnonzero(np.diff(log_ids)) + 1
-    bounds = [0, *cuts.tolist(), len(rows)]
-    for first, stop in pairwise(bounds):
-        log = files.get(int(log_ids[first]))
+    for part in slices(log_ids):
+        log_id = int(log_ids[part.start])
+        log = files.get(log_id)
         if log is None:
-            raise CorruptionError(
-                "new .idx files", expected="an existing log", found=str(int(log_ids[first]))
-            )
+            raise CorruptionError("new .idx files", expected="an existing log", found=str(log_id))
         file = SteadyFile(PosixFileSystem().open(log.path))
         try:
-            check_rows(file, rows.select(slice(first, stop)))
+            check_rows(file, rows.select(part))
         finally:
             file.close()

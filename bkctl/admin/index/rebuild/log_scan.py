@@ -26,6 +26,7 @@ from bkctl.codec.entry import EntryBatch
 from bkctl.errors import RefusedError
 from bkctl.reporting import Advance
 from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns, clean_columns
+from bkctl.scan.columns.stretches import stretches
 from bkctl.scan.damage import Damage, MissingEntries, Verdict
 from bkctl.scan.digest_book import STRANGER_ENTRIES_MAX, DigestBook
 from bkctl.scan.directory import LogFile
@@ -269,10 +270,8 @@ class _Parts:
 
 def _by_ledger(columns: RecordColumns) -> _Parts:
     """Group entries by ledger: they mostly stand in runs of one ledger, so the runs are what is sorted."""
-    ids = columns.ledgers
-    firsts = np.concatenate(([0], np.flatnonzero(ids[1:] != ids[:-1]) + 1))
-    present, which_run = np.unique(ids[firsts], return_inverse=True)
-    lengths = np.diff(np.concatenate((firsts, [len(ids)])))
+    firsts, lengths = stretches(columns.ledgers)
+    present, which_run = np.unique(columns.ledgers[firsts], return_inverse=True)
     counts = np.bincount(which_run, lengths, len(present))
     return _Parts(present.tolist(), [int(c) for c in counts.tolist()], np.repeat(which_run, lengths))
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from bkctl.codec.location import ID_MAX, LocationColumns
 from bkctl.errors import StorageError, as_storage_errors, storage_error
 from bkctl.scan.columns.column import Column
+from bkctl.scan.columns.stretches import stretches
 
 #: Memory that sorting and writing one row takes at the peak: its three columns, twice, the sort key, the
 #: order, and the row as bytes.
@@ -325,13 +326,12 @@ def of_ledgers(rows: Rows, ledgers: Column) -> Rows:
     """Select the rows whose ledger is one of ``ledgers`` (ascending); ``rows`` are in key order."""
     if not len(rows) or not len(ledgers):
         return rows.select(slice(0, 0))
-    starts = np.flatnonzero(np.concatenate(([True], rows.ledgers[1:] != rows.ledgers[:-1])))
+    starts, lengths = stretches(rows.ledgers)
     present = rows.ledgers[starts]
     at = np.minimum(np.searchsorted(ledgers, present), len(ledgers) - 1)
     wanted = ledgers[at] == present
     if bool(wanted.all()):
         return rows
-    lengths = np.diff(np.concatenate((starts, [len(rows)])))
     return rows.select(np.repeat(wanted, lengths))
 
 

@@ -18,6 +18,7 @@ from bkctl.admin.index.rows.location_runs import (
 )
 from bkctl.errors import RefusedError
 from bkctl.reporting import Advance, nobody
+from bkctl.scan.columns.stretches import slices
 
 #: Ledgers with lost entries that a refusal names.
 _LOST_NAMED = 5
@@ -75,20 +76,15 @@ def _without(before: Rows, now: Rows) -> Rows:
 
 def note_lost(lost: dict[int, LostEntries], rows: Rows) -> None:
     """Add ``rows``, in order of keys, to what is lost of each ledger."""
-    if not len(rows):
-        return
-    starts = np.flatnonzero(np.concatenate(([True], np.diff(rows.ledgers) != 0)))
-    stops = [*starts[1:].tolist(), len(rows)]
-    for start, stop in zip(starts.tolist(), stops, strict=True):
-        ledger = int(rows.ledgers[start])
-        first, last = int(rows.entries[start]), int(rows.entries[stop - 1])
+    for part in slices(rows.ledgers):
+        ledger = int(rows.ledgers[part.start])
+        count = part.stop - part.start
+        first, last = int(rows.entries[part.start]), int(rows.entries[part.stop - 1])
         found = lost.get(ledger)
         if found is None:
-            lost[ledger] = LostEntries(stop - start, first, last)
+            lost[ledger] = LostEntries(count, first, last)
         else:
-            lost[ledger] = LostEntries(
-                found.count + stop - start, min(found.first, first), max(found.last, last)
-            )
+            lost[ledger] = LostEntries(found.count + count, min(found.first, first), max(found.last, last))
 
 
 def no_limbo(directory: str, where: str, gone: dict[int, LostEntries]) -> RefusedError:

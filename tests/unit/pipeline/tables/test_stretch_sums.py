@@ -10,21 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkctl.pipeline.tables import stretch_sums
-from bkctl.pipeline.tables.stretch_sums import LedgerBytes, StretchSums, stretches
+from bkctl.pipeline.tables.stretch_sums import LedgerBytes, StretchSums
 
 _COLUMN = st.lists(
     st.tuples(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 3), st.integers(0, 1 << 20)),
     max_size=60,
 )
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=40))
-def test_a_stretch_ends_where_any_column_changes(rows: list[tuple[int, int]]) -> None:
-    one, other = (np.array(column, np.int64) for column in zip(*rows, strict=True))
-    starts, lengths = stretches(one, other)
-    rebuilt = [rows[start] for start, length in zip(starts, lengths, strict=True) for _ in range(length)]
-    assert rebuilt == rows
-    assert all(rows[start] != rows[start - 1] for start in starts[1:])
 
 
 @given(_COLUMN, st.lists(st.integers(0, 60), max_size=5))
