@@ -29,7 +29,9 @@ from bkctl.vfs import PosixFileSystem
 if TYPE_CHECKING:
     from bkctl.admin.journals.mark_change import MarkChange
 
-app = noun_app("[offline] [writes] The last marks of a bookie: everything journaled before is in its logs.")
+app = noun_app(
+    "[offline] [reads] [writes] The last marks of a bookie: everything journaled before is in its logs."
+)
 
 SCHEMA: Schema = (
     Key("path", "string", "the lastMark file"),
@@ -61,7 +63,7 @@ SET_SCHEMA: Schema = (
 
 @app.callback()
 def noun() -> None:
-    """[offline] [writes] The last marks of a bookie: everything journaled before is in its logs."""
+    """[offline] [reads] [writes] The last marks of a bookie: everything journaled before is in its logs."""
 
 
 @app.command("show")

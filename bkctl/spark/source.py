@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _OWN = frozenset({"table", "path", "paths", "payload", "pushdown", "plan"})
 _STREAM = frozenset({"startingoffsets", "maxbytespertrigger", "maxfilespertrigger", "failondataloss"})
-_WRITE = frozenset({"replace"})
 
 
 class BookKeeperSource(DataSource):
@@ -69,7 +68,7 @@ class BookKeeperSource(DataSource):
     def _options(self) -> TableOptions:
         from bkctl.pipeline.tables.options import parse_options
 
-        others = _OWN | _STREAM | _WRITE
+        others = _OWN | _STREAM
         options = parse_options({key: value for key, value in self._given.items() if key not in others})
         return options if options.cores else replace(options, cores=os.cpu_count() or 1)
 

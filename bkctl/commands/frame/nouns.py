@@ -132,8 +132,8 @@ NOUNS: dict[str, Noun] = {
         Noun(
             "top",
             "bkctl.commands.top.app",
-            "[online] [reads]",
-            "Watch bookies live: queues, caches, disks, and the bottleneck.",
+            "[online] [reads] [writes]",
+            "Watch bookies live: queues, caches, disks, bottleneck.",
             verbs=False,
         ),
         Noun(
@@ -159,7 +159,7 @@ NOUNS: dict[str, Noun] = {
         Noun(
             "lastmark",
             "bkctl.commands.lastmark",
-            "[offline] [writes]",
+            "[offline] [reads] [writes]",
             "Show and set the journals' last mark.",
         ),
         Noun(
@@ -226,8 +226,11 @@ ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("BKCTL_LEDGER_PASSWORD", "Ledger password for the mac digest, where no --password option is given."),
     ("BKCTL_TLS_CA, BKCTL_TLS_CERT, BKCTL_TLS_KEY", "PEM files for TLS to bookies, where no --tls-... says."),
     ("BKCTL_SASL_USER, BKCTL_SASL_PASSWORD", "Who to be for bookies that ask for SASL (DIGEST-MD5)."),
-    ("BKCTL_ZK_DIGEST", "ZooKeeper's digest authentication, USER:PASSWORD."),
-    ("BKCTL_ZK_SASL_USER, BKCTL_ZK_SASL_PASSWORD", "ZooKeeper's SASL, with -X zkEnableSecurity=true."),
+    ("BKCTL_ZK_DIGEST", "ZooKeeper's digest authentication for commands, USER:PASSWORD."),
+    (
+        "BKCTL_ZK_SASL_USER, BKCTL_ZK_SASL_PASSWORD",
+        "ZooKeeper's SASL for commands, with -X zkEnableSecurity=true.",
+    ),
     ("TERM, LC_ALL, LC_CTYPE, LANG", "bkctl top: no colour on a dumb terminal; ASCII where it has no UTF-8."),
     ("BKCTL_TOP_THEME", "Theme of the screen of bkctl top, where the line has no --theme."),
     ("NO_COLOR", "When set to anything, no colour."),

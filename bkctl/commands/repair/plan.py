@@ -317,7 +317,7 @@ def _cluster(configuration: ConfigurationOptions) -> list[str]:
     """Return the options that name the metadata store, none for a dump."""
     uri = configuration.metadata_uri
     if uri is not None and not is_dump(uri):
-        return ["--metadata-uri", uri]
+        return ["--metadata", uri]
     return [] if configuration.conf is None else ["--conf", configuration.conf]
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from bkctl.admin.top.source import SampleSource
     from bkctl.tui.orders import Orders
 
-app = noun_app("[online] [reads] Watch bookies live: every queue, cache and disk, and the bottleneck.")
+app = noun_app(
+    "[online] [reads] [writes] Watch bookies live: every queue, cache and disk, and the bottleneck."
+)
 
 INTERVAL_MS_MIN = 100
 INTERVAL_MS_MAX = 3_600_000
@@ -108,7 +110,7 @@ def top_command(
     write: WriteOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] Watch bookies live: every queue, cache and disk, and what holds each bookie back.
+    """[online] [reads] [writes] Watch bookies live: every queue, cache, disk, and what holds each one back.
 
     Asks the bookies at the URLs, or those registered in the metadata store, bkctl's and Java's alike; a
     bookie that has a cookie and is not registered is shown as down. With --once it prints one sample: -o

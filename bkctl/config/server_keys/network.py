@@ -42,7 +42,7 @@ class NetworkSettings:
         "maxPendingReadRequestsPerThread",
         Kind.INT,
         10000,
-        "Reads that wait per thread of a stage; more are answered with too-many-requests. 0: no such bound.",
+        "Reads that wait per thread of a stage; more are answered with too-many-requests. 0: 10,000.",
         lower=0,
         none_below=1,
     )
@@ -50,7 +50,7 @@ class NetworkSettings:
         "maxPendingAddRequestsPerThread",
         Kind.INT,
         10000,
-        "Adds that wait in the write stage; more are answered with too-many-requests. 0: no such bound.",
+        "Adds that wait in the write stage; more are answered with too-many-requests. 0: 10,000.",
         lower=0,
         none_below=1,
     )
@@ -58,7 +58,7 @@ class NetworkSettings:
         "maxAddsInProgressLimit",
         Kind.INT,
         0,
-        "Adds between their arrival and their answer; at the bound no socket is read. 0: no such bound.",
+        "Adds between their arrival and their answer; at the bound no socket is read. 0: 20,000.",
         lower=0,
         none_below=1,
     )
@@ -66,7 +66,8 @@ class NetworkSettings:
         "maxReadsInProgressLimit",
         Kind.INT,
         0,
-        "Reads between their arrival and their answer; at the bound no socket is read. 0: no such bound.",
+        "Reads between their arrival and their answer; at the bound no socket is read. 0: "
+        "as many as may wait (maxPendingReadRequestsPerThread for each thread).",
         lower=0,
         none_below=1,
     )

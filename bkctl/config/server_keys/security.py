@@ -126,7 +126,7 @@ _SEC.refused(
     Kind.BOOL,
     False,
     "New ZooKeeper nodes belong to the session's user.",
-    "credentials for ZooKeeper cannot be given yet, so the nodes would be open to everybody; "
+    "a bookie does not log in to ZooKeeper, so the nodes would be open to everybody; "
     "take the key out to accept that",
 )
 _SEC.refused(

@@ -1,1 +1,1 @@
-"""InterleavedLedgerStorage, in the making: no ``ledgerStorageClass`` leads here before it is whole."""
+"""SortedLedgerStorage and InterleavedLedgerStorage: entry logs with an ``.idx`` file for each ledger."""
