@@ -168,6 +168,43 @@ def test_a_damaged_log_is_salvaged_by_its_plan_and_comes_back_by_undo(run_cli: R
     assert log.read_bytes() == damaged
 
 
+def test_a_rebuild_that_was_refused_over_a_damaged_log_leaves_the_plan_as_it_was(
+    run_cli: Run, tmp_path: Path
+) -> None:
+    bookie = demo_with_a_damaged_log(tmp_path)
+    words = (bookie, "--metadata", DEMO / "zk.json")
+
+    def planned() -> list[list[str]]:
+        done = run_cli("repair", "plan", *words, "--deep")
+        return [row["command"][1:3] for row in from_ndjson(done.stdout) if row["command"]]
+
+    before = planned()
+    refused = run_cli("index", "rebuild", bookie / "ledgers" / "current", *words[1:], "--yes")
+    assert refused.exit_code == 4
+    assert "\\x0a" not in refused.stderr
+    assert list((bookie / "ledgers" / "current").glob("*.bkctl-rebuild"))
+    assert planned() == before == [["entrylog", "salvage"]]
+    log = bookie / "ledgers" / "current" / "0.log"
+    assert run_cli("entrylog", "salvage", log, *words[1:], "--yes").exit_code in (0, 3)
+    # Only now what the refused rebuild has left behind, and without a loss.
+    done = run_cli("repair", "plan", *words, "--deep")
+    commands = [row["command"] for row in from_ndjson(done.stdout) if row["command"]]
+    assert [command[1:3] for command in commands] == [["index", "rebuild"]]
+    assert "--accept-loss" not in commands[0]
+
+
+def test_what_a_plan_prints_is_not_taken_for_one(run_cli: Run, tmp_path: Path) -> None:
+    bookie = demo_with_a_damaged_log(tmp_path)
+    for form in ("json", "ndjson"):
+        printed = tmp_path / form
+        printed.write_text(
+            run_cli("repair", "plan", bookie, "--metadata", DEMO / "zk.json", "-o", form).stdout
+        )
+        done = run_cli("repair", "run", printed, "--yes")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "'bkctl repair plan --out FILE'" in done.stderr
+
+
 def test_a_plan_that_was_undone_repairs_again(run_cli: Run, tmp_path: Path) -> None:
     bookie, plan = demo_with_a_damaged_log(tmp_path), tmp_path / "plan.json"
     words = (bookie, "--metadata", DEMO / "zk.json")

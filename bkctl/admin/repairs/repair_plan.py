@@ -266,8 +266,7 @@ def encode_plan(plan: Plan) -> bytes:
 def plan_in(data: bytes) -> Plan:
     """Return the plan in a document. Raises UsageError for anything that :func:`encode_plan` never writes."""
     try:
-        document = json.loads(data)
-        _require_kind(document["kind"], document["version"])
+        document = _of_our_kind(json.loads(data))
         steps = tuple(map(_step_in, _typed(document["steps"], list)))
         by_hand = tuple(map(_by_hand_in, _typed(document["by_hand"], list)))
         plan = Plan(_words(document["examined"]), steps, by_hand)
@@ -277,15 +276,23 @@ def plan_in(data: bytes) -> Plan:
             where = None if where is None else _path(where)
             plan = replace(plan, directories=directories, working_directory=where)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"not a plan of 'bkctl repair plan': {str(error)[:120]}") from None
+        raise UsageError(
+            "not a plan as 'bkctl repair plan --out FILE' writes it, which is not what it prints:"
+            f" {str(error)[:120]}"
+        ) from None
     if [step.number for step in steps] != list(range(1, len(steps) + 1)):
-        raise UsageError("not a plan of 'bkctl repair plan': its steps are not numbered from 1 on")
+        raise UsageError("not a plan of 'bkctl repair plan --out FILE': its steps are not numbered from 1 on")
     return plan
 
 
-def _require_kind(kind: object, version: object) -> None:
+def _of_our_kind(document: object) -> dict[str, Any]:
+    """Return a document that says it is a plan. Raises TypeError, ValueError."""
+    if not isinstance(document, dict):
+        raise TypeError(f"a JSON {type(document).__name__}")
+    kind, version = document.get("kind"), document.get("version")
     if kind != KIND or type(version) is not int or not _UNBOUND_VERSION <= version <= VERSION:
         raise ValueError(f"kind {kind!r}, version {version!r}")
+    return document
 
 
 def _step_in(one: Any) -> Step:

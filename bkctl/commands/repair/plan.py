@@ -42,6 +42,8 @@ _JOURNAL_KINDS = frozenset({"missing_journal", "mark_beyond_journal", "damaged_j
 _SWAPPED = "journal directories were swapped"
 #: Findings of logs that a salvage ends: damaged bytes, or a log of another ledger directory.
 _SALVAGED_KINDS = frozenset({"damaged_log", "wrong_log_id_space"})
+#: The doctor's finding of a rebuild that did not come to its end.
+_LEFT_BEHIND = "unfinished_rebuild"
 #: The doctor's findings of a metadata store that does not answer, or has no cluster.
 _NO_METADATA = frozenset({"no_answer", "no_cluster"})
 #: In the row of a log: where its index is, for a storage over several directories.
@@ -208,7 +210,8 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     A salvage moves the rows of an index, so that an index which is gone or wrong is rebuilt first, beside the
     damaged logs: the rebuild lists the entries that they lost, sets limbo, and the next plan has the salvage.
     If nothing but rows that name damaged bytes is wrong with the index, the salvage alone is enough: it lists
-    their entries and puts the ledgers into limbo, and ``ledger repair`` gives them new rows.
+    their entries and puts the ledgers into limbo, and ``ledger repair`` gives them new rows. A rebuild that
+    was refused over the damage, and left its work behind, is no reason for another one: the next plan has it.
     """
 
     def index_of(row: dict[str, Any]) -> str:
@@ -225,9 +228,16 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     def names_damage(row: dict[str, Any]) -> bool:
         return row["kind"] == "dangling_location" and row["path"] in salvages
 
-    rebuilt = {index_of(row) for row in rows if is_rebuilt(row) and not names_damage(row)}
+    def is_left_behind(row: dict[str, Any]) -> bool:
+        return row["kind"] == _LEFT_BEHIND and any(index_of(log) == index_of(row) for log in logs)
+
+    rebuilt = {
+        index_of(row) for row in rows if is_rebuilt(row) and not names_damage(row) and not is_left_behind(row)
+    }
     made = []
     for row in rows:
+        if is_left_behind(row) and index_of(row) not in rebuilt:
+            continue
         if index_of(row) in rebuilt and row["kind"] in _SALVAGED_KINDS:
             continue
         if index_of(row) in rebuilt & damaged and is_rebuilt(row):

@@ -219,12 +219,12 @@ def check_loss(found: LogSet, options: RebuildOptions) -> None:
     lines = []
     for manifest in found.damaged:
         lines += list(manifest.damage)
-        lines.append(f"  missing: {'; '.join(manifest.missing) or 'not known'}")
+        lines.append(f"missing: {', '.join(manifest.missing) or 'not known'}")
         if manifest.lost is None:
-            lines.append("  it has no ledgers map: any ledger of the directory may have lost entries")
+            lines.append("it has no ledgers map: any ledger of the directory may have lost entries")
     raise RefusedError(
-        "\n".join(lines)
-        + "\nnothing was changed. The new index would lack these entries for good. Copy the logs "
-        "from a good disk if there is one; with --accept-loss the rebuild goes on without them and marks "
+        "; ".join(lines)
+        + ". Nothing was changed: the new index would lack these entries for good. Copy the logs "
+        "from a good disk if there is one. With --accept-loss the rebuild goes on without them and marks "
         "every ledger that may have lost entries (limbo)"
     )
