@@ -103,8 +103,9 @@ def add_command(
 ) -> None:
     """[online] [writes] Add entries to new ledgers, as fast as the bookie answers.
 
-    The ledgers have no metadata: a bookie's garbage collection removes them. The exit code is 1 when an add
-    was not answered with success.
+    The ledgers have no metadata: a bookie's garbage collection removes them. Where the cluster has not yet
+    given out ids as high as theirs, the bookie holds all deletions back until 'bkctl bookie gc
+    --confirm-deletions' says that they may go. The exit code is 1 when an add was not answered with success.
 
     Examples:
 

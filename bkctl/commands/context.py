@@ -19,6 +19,7 @@ from bkctl.commands.frame.contexts import (
     load_contexts,
     save_contexts,
 )
+from bkctl.commands.frame.metadata_options import is_dump
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
@@ -126,12 +127,9 @@ def add_command(
 
       bkctl context add test --metadata zk://test-zk:2181/ledgers
 
-      bkctl context add prod --metadata zk://zk-1:2181;zk-2:2181/ledgers --tls-ca /etc/bk/ca.pem --protected
+      bkctl context add prod --metadata 'zk://zk-1:2181;zk-2:2181/ledgers' --tls-ca /etc/bk/ca.pem --protected
     """
-    if _NAME.fullmatch(name) is None:
-        raise UsageError(f"{name!r}: a name is of letters, digits, points, dashes and underscores")
-    if metadata is None and url is None:
-        raise UsageError("a context names a cluster: give --metadata or --url")
+    _require_cluster(name, metadata, url)
     known = load_contexts()
     if name in known.contexts:
         ask(f"change the context {name}", yes=yes, has_dry_run=False)
@@ -150,6 +148,18 @@ def add_command(
     current = known.current or name
     save_contexts(Contexts({**known.contexts, name: context}, current))
     write_one(_row(name, context, current), SCHEMA, output)
+
+
+def _require_cluster(name: str, metadata: str | None, url: str | None) -> None:
+    """Raise UsageError for what cannot be a name, and where there is no cluster to give it to."""
+    from bkctl.metadata.uri import parse_metadata_uri
+
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(f"{name!r}: a name is of letters, digits, points, dashes and underscores")
+    if metadata is None and url is None:
+        raise UsageError("a context names a cluster: give --metadata or --url")
+    if metadata is not None and not (is_dump(metadata) and os.path.isfile(metadata)):
+        parse_metadata_uri(metadata)
 
 
 @app.command("use")

@@ -97,7 +97,8 @@ def space_command(
     what all bookies together hold of it, without headers and garbage. Open ledgers are counted, not
     measured.
 
-    Exit code 1 when a log is damaged, whose bytes are then not all counted, or metadata do not decode.
+    Exit code 1 when a log is damaged, whose bytes are then not all counted, an index is lost, or metadata do
+    not decode.
 
     Examples:
 
@@ -172,6 +173,7 @@ def _of_files(
                 code = 1
             elif isinstance(item, Reservation):
                 sys.stderr.write(f"bkctl: {item.dir}: {item.why}\n")
+                code = 1 if item.is_lost else code
             else:
                 found.append(item)
         owners = _owners(cluster, {item.ledger for item in found})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -170,6 +171,7 @@ def test_status_without_anything_to_ask(run_cli: Run, here: Path) -> None:
     stopped = run_cli("bookie", "status", *PORT)
     assert stopped.exit_code == 5
     assert "it does not run" in stopped.stderr
+    assert re.search(r"no bookie is registered as \S+:\d+, the name", stopped.stderr)
     assert run_cli("bookie", "status", "--url", "host:8080").exit_code == 2
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

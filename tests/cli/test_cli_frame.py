@@ -194,6 +194,14 @@ def test_completion_offers_nouns_and_verbs() -> None:
     assert complete("bkctl version --sch") == ["--schema"]
 
 
+def test_completion_needs_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no ./bkctl-data a command without a PATH is refused, but not before it is whole."""
+    monkeypatch.chdir(tmp_path)
+    assert complete("bkctl entrylog scan --lim") == ["--limit"]
+    assert set(complete("bkctl entrylog scan -o ")) == {"table", "wide", "json", "ndjson", "csv"}
+    assert "--journal" in complete("bkctl lastmark set --jou")
+
+
 def complete(line: str) -> list[str]:
     """What bash would offer at the end of the line."""
     words = line.split(" ")

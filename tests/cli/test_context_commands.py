@@ -191,3 +191,13 @@ def test_a_context_is_taken_wherever_it_stands() -> None:
     assert take_context(["ledger"]) == (None, ["ledger"])
     with pytest.raises(UsageError, match="needs the name"):
         take_context(["-c"])
+
+
+@pytest.mark.parametrize("metadata", ["foo", "host:2181", "zk//host/ledgers", "dump.json"])
+def test_a_context_of_no_store_and_no_dump_is_refused(
+    run_cli: Run, clusters: tuple[str, str], metadata: str
+) -> None:
+    done = run_cli("context", "add", "x", "--metadata", metadata)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "expected zk://host:port/ledgers" in done.stderr
+    assert run_cli("context", "list", "-o", "json").stdout.strip() in ("", "[]")

@@ -266,7 +266,7 @@ def test_plan_tells_what_is_held_back(run_cli: Run, tmp_path: Path) -> None:
     made.build()
     done = run_cli("gc", "plan", tmp_path)
     assert done.exit_code == 0
-    assert "1 logs are held back" in done.stderr
+    assert "1 log held back" in done.stderr
 
 
 # --- run

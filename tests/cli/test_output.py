@@ -254,7 +254,8 @@ def test_ready_made_lines_keep_their_order(capfdbinary: pytest.CaptureFixture[by
     assert capfdbinary.readouterr().out == b'before\n{"a":1}\n{"a":2}\n{"a":3}\n'
 
 
-def test_rows_to_a_reader_that_goes_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["ndjson", "csv", "table", "wide"])
+def test_rows_to_a_reader_that_goes_away(tmp_path: Path, form: str) -> None:
     """The whole way: the writer fails in the middle, the program ends with 141 and says nothing."""
     program = tmp_path / "endless.py"
     program.write_text(
@@ -262,12 +263,13 @@ def test_rows_to_a_reader_that_goes_away(tmp_path: Path) -> None:
         "from bkctl import cli\n"
         "from bkctl.commands.frame.nouns import NOUNS, Noun\n"
         "from bkctl.commands.frame.options import noun_app\n"
-        "from bkctl.commands.frame.output import Key, write_rows\n"
+        "from bkctl.commands.frame.output import Format, Key, write_rows\n"
         "module = types.ModuleType('endless')\n"
         "module.app = noun_app('Endless.')\n"
         "@module.app.command()\n"
         "def rows() -> None:\n"
-        "    write_rows(({'n': n} for n in itertools.count()), (Key('n', 'int', ''),))\n"
+        "    rows = ({'n': n} for n in itertools.count())\n"
+        f"    write_rows(rows, (Key('n', 'int', ''),), Format.{form.upper()})\n"
         "sys.modules['endless'] = module\n"
         "NOUNS['endless'] = Noun('endless', 'endless', '[offline] [reads]', 'Endless.')\n"
         "sys.argv = ['bkctl', 'endless', 'rows']\n"
@@ -275,4 +277,6 @@ def test_rows_to_a_reader_that_goes_away(tmp_path: Path) -> None:
     )
     script = f"'{sys.executable}' '{program}' | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert (done.stdout, done.stderr) == ('{"n":0}\n141\n', "")
+    first = {"ndjson": '{"n":0}\n', "csv": "n\n"}.get(form, "")
+    assert done.stdout.startswith(first)
+    assert (done.stdout[-5:], done.stderr) == ("\n141\n", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,16 @@ def test_space_of_files(run_cli: Run, tmp_path: Path) -> None:
     assert run_cli("space", bookie.root, "--by", "bookie").exit_code == 2
     (whole,) = from_ndjson(run_cli("space", bookie.root, "--by", "dir").stdout)
     assert (whole["ledgers"], whole["share"]) == (len(rows), 1.0)
+
+
+def test_a_lost_index_is_no_garbage(run_cli: Run, tmp_path: Path) -> None:
+    bookie = Stopped(tmp_path / "b").build()
+    for name in ("locations", "ledgers"):
+        shutil.rmtree(Path(bookie.root) / "l0" / "current" / name)
+    done = run_cli("space", bookie.root)
+    assert done.exit_code == 1
+    assert "the index is lost" in done.stderr
+    assert "'bkctl index rebuild'" in done.stderr
 
 
 def test_space_of_files_knows_topics_by_metadata(run_cli: Run, tmp_path: Path) -> None:

@@ -38,10 +38,11 @@ class UnreadLog:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A reason why dead bytes of a directory may be alive after all."""
+    """A reason why dead bytes of a directory may be alive after all; nothing is known with ``is_lost``."""
 
     dir: str
     why: str
+    is_lost: bool = False
 
 
 def space_use(
@@ -61,11 +62,12 @@ def space_use(
         totals: dict[int, list[int]] = {}
         with IndexReader(filesystem, space) as index:
             found = survey(filesystem, space, index, cluster)
-            if found.unreplayed.records:
+            if found.index_is_lost:
+                why = "the index is lost, so that everything counts as dead here; 'bkctl index rebuild' first"
+                yield Reservation(space.dir, why, is_lost=True)
+            elif found.unreplayed.records:
                 why = "the journal has records that no start has replayed: their entries count as dead here"
                 yield Reservation(space.dir, why)
-            elif found.index_is_lost:
-                yield Reservation(space.dir, "the index is lost: everything counts as dead here")
             for facts in read_logs(filesystem, found, clock, advance=advance):
                 if facts.problem is not None:
                     yield UnreadLog(facts.log.path, facts.problem)

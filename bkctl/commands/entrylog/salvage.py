@@ -18,6 +18,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -144,8 +145,9 @@ def _carry_out(
 def _question(salvage: LogSalvage) -> str:
     limbo = len(salvage.losses.losses)
     return (
-        f"copy {salvage.counts.copied} records of {salvage.place.log.path} to a fresh log, give up"
-        f" {salvage.lost} entries of {limbo} ledgers, which are put into limbo, and set the log aside"
+        f"copy {counted(salvage.counts.copied, 'record')} of {salvage.place.log.path} to a fresh log, give up"
+        f" {counted(salvage.lost, 'entry', 'entries')} of {counted(limbo, 'ledger')}, put into limbo what has"
+        " lost some, and put the log into quarantine"
     )
 
 

@@ -190,7 +190,8 @@ def _file_id(text: str, suffix: str, bound: int) -> int:
     elif re.fullmatch(r"[0-9]+", name):
         number = int(name)
     else:
-        raise ValueError(f"{text!r} is none of 28, 0x1c, 1c{suffix}.")
+        hexadecimal = f" (hexadecimal is written 0x{name})" if re.fullmatch(r"[0-9a-f]+", name) else ""
+        raise ValueError(f"{text!r} is none of 28, 0x1c, 1c{suffix}{hexadecimal}.")
     if number >= bound:
         raise ValueError(f"{text!r} is beyond the largest id, {bound - 1}.")
     return number

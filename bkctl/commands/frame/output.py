@@ -324,8 +324,14 @@ def _console(stream: TextIO, names: list[str], cells: list[list[str]]) -> Consol
     """
     from rich.console import Console
 
+    class TableConsole(Console):
+        """A console that leaves it to its caller to end when nobody reads any more."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     if stream.isatty():
-        return Console(file=stream, highlight=False, markup=False, emoji=False)
+        return TableConsole(file=stream, highlight=False, markup=False, emoji=False)
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     width = sum(widths) + 4 * len(widths) + 4
-    return Console(file=stream, width=width, no_color=True, force_terminal=False, highlight=False)
+    return TableConsole(file=stream, width=width, no_color=True, force_terminal=False, highlight=False)

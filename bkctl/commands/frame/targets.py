@@ -38,7 +38,8 @@ def default_paths(otherwise: str = "") -> list[str]:
 
     Raises UsageError where it does not; ``otherwise`` says what could be given instead of a path.
     """
-    if os.path.isdir(DEFAULT_DATA):
+    # A shell that completes a line asks for the default as well, before there is a path.
+    if os.path.isdir(DEFAULT_DATA) or "_BKCTL_COMPLETE" in os.environ:
         return [DEFAULT_DATA]
     raise UsageError(
         "name a PATH: a file, a ledger or journal directory, or a folder that holds several"

@@ -31,6 +31,7 @@ from bkctl.commands.gc.rows import (
     write_plan,
 )
 from bkctl.errors import NotFoundError, UsageError
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -417,8 +418,8 @@ class _Told:
                 self._tell(log.path, why)
             if each.held:
                 sys.stderr.write(
-                    f"bkctl: {each.directory}: {len(each.held)} logs are held back; 'bkctl gc explain' says"
-                    " why\n"
+                    f"bkctl: {each.directory}: {counted(len(each.held), 'log')} held back; 'bkctl gc explain'"
+                    " says why\n"
                 )
             yield each
 

@@ -9,6 +9,7 @@ from bkctl.commands.frame.confirmation import ask
 from bkctl.commands.frame.output import Format, chosen_format, write_rows
 from bkctl.commands.gc.rows import EXPLAIN_SCHEMA, RUN_SCHEMA, explain_keys, explained, write_plan
 from bkctl.errors import NotFoundError, RefusedError
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from bkctl.admin.gc.over_http import DirectoryGc
@@ -61,7 +62,7 @@ def plan(url: str, threshold: float | None, output: Format | None) -> int:
     for candidates, _, _ in rooms:
         if candidates.held:
             sys.stderr.write(
-                f"bkctl: {candidates.directory}: {len(candidates.held)} logs are held back;"
+                f"bkctl: {candidates.directory}: {counted(len(candidates.held), 'log')} held back;"
                 " 'bkctl gc explain' says why\n"
             )
     return int(bool(damaged))

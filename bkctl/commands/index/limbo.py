@@ -13,6 +13,7 @@ from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.targets import paths_or_default, split_targets
 from bkctl.commands.index.databases import DIR, index_dirs, locked, watched_dirs
 from bkctl.errors import UsageError
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 LIMBO_SCHEMA: Schema = (
@@ -65,7 +66,7 @@ def limbo_command(
         rows = plan_limbo(filesystem, dirs, ledgers, limbo=not clear)
         changes = sum(row.changed for row in rows)
         if changes:
-            ask(f"{'clear' if clear else 'set'} the limbo flag of {changes} ledgers", yes=yes)
+            ask(f"{'clear' if clear else 'set'} the limbo flag of {counted(changes, 'ledger')}", yes=yes)
             lock.recheck()
             set_limbo_on_record(filesystem, SystemClock(), watched_dirs(dirs, paths), rows, rocks_databases())
         write_rows(rows, LIMBO_SCHEMA, output)

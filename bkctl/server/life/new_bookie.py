@@ -195,7 +195,11 @@ def registered_http_url(config: BookieConfig) -> str:
             if urls:
                 return urls[0]
             raise ConnectionFailedError(f"bookie {bookie} runs without an HTTP admin (httpServerEnabled)")
-    raise ConnectionFailedError("the bookie of this configuration is not registered: it does not run")
+    ids = " or ".join(_own_ids(config))
+    raise ConnectionFailedError(
+        f"no bookie is registered as {ids}, the name that this configuration gives it: it does not run, or "
+        "another one is meant (--conf, --url)"
+    )
 
 
 def _own_ids(config: BookieConfig) -> list[str]:
