@@ -289,10 +289,10 @@ def _block(row: dict[str, Any]) -> str:
         f"{row['severity'].upper()} {row['check']}: {where}{at}",
         f"  found:    {row['found']}",
         f"  expected: {row['expected']}",
-        f"  next:     {row['next']}",
+        f"  {'next:    ' if row['commands'] else 'look:    '} {row['next']}",
     ]
     if row["instead"] is not None:
-        lines.append(f"  {'know:    ' if row['commands'] else 'instead: '} {row['instead']}")
+        lines.append(f"  {'know:    ' if row['commands'] else 'do:      '} {row['instead']}")
     return (
         "\n".join("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line) for line in lines)
         + "\n\n"

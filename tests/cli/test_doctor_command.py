@@ -448,7 +448,7 @@ FAULTS = (
         "index",
         "warning",
         f"limbo: ledger {LEDGER}",
-        f"bkctl index limbo {LEDGER} {{b}}/ledgers/current --clear --dry-run",
+        "bkctl index ledgers {b}/ledgers/current",
     ),
     Fault(
         "unreadable RocksDB",
@@ -658,7 +658,7 @@ def test_a_block_for_people(run_cli: Run, bookie: DoctoredBookie) -> None:
     result = run_cli("doctor", bookie.root, "-o", "table", "--skip", "index,journals")
     first = result.stdout.splitlines()[:4]
     assert first[0].startswith(f"ERROR entry_logs: {bookie.ledgers}/1.log, offset ")
-    assert first[3] == f"  next:     bkctl entrylog verify {bookie.ledgers}/1.log"
+    assert first[3] == f"  look:     bkctl entrylog verify {bookie.ledgers}/1.log"
 
 
 def test_the_next_command_works(run_cli: Run, bookie: DoctoredBookie) -> None:

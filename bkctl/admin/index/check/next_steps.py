@@ -108,7 +108,7 @@ def _look(finding: Finding) -> tuple[str, ...]:
     if kind in (Kind.QUARANTINED_LOCATION, Kind.SALVAGED_LOCATION):
         return ("entrylog", "quarantine", directory, "--list")
     if kind is Kind.LIMBO:
-        return ("index", "limbo", str(finding.ledger), directory, "--clear", "--dry-run")
+        return ("index", "ledgers", directory)
     if kind in (Kind.WRONG_DIRECTORY, Kind.WRONG_LOG_ID_SPACE, Kind.POSITION_UNKNOWN):
         return ("inspect", directory)
     return ()
