@@ -189,3 +189,7 @@ def test_a_damaged_log_is_named(run_cli: Run, tmp_path: Path) -> None:
     log.write_bytes(content)
     done = run_cli("space", bookie.root)
     assert (done.exit_code, str(log) in done.stderr) == (1, True)
+    planned = run_cli("gc", "plan", bookie.root)
+    assert planned.exit_code == 1
+    # Each line names the log once.
+    assert [line.count(str(log)) for line in planned.stderr.splitlines() if str(log) in line] == [1]

@@ -435,7 +435,7 @@ class _Told:
 
     def _tell(self, path: str, why: str) -> None:
         self.exit_code = 1
-        sys.stderr.write(f"bkctl: {path}: {why}\n")
+        sys.stderr.write(f"bkctl: {path}: {why.removeprefix(f'{path}: ')}\n")
 
 
 def _only_url(context: typer.Context, paths: list[str] | None, *allowed: str) -> None:

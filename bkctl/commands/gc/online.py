@@ -58,7 +58,7 @@ def plan(url: str, threshold: float | None, output: Format | None) -> int:
     write_plan(rooms, threshold, output)
     damaged = [each for candidates, _, _ in rooms for each in candidates.damaged]
     for log, why in damaged:
-        sys.stderr.write(f"bkctl: {log.path}: {why}\n")
+        sys.stderr.write(f"bkctl: {log.path}: {why.removeprefix(f'{log.path}: ')}\n")
     for candidates, _, _ in rooms:
         if candidates.held:
             sys.stderr.write(

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from bkctl.commands.frame.output import Key
-from bkctl.errors import UsageError
+from bkctl.errors import NotFoundError
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ DATABASE = Key("database", "string", "locations, ledgers or metadata-cache")
 
 
 def index_dirs(paths: list[str]) -> list[str]:
-    """Return the directories with an index below the paths. Raises UsageError when there is none."""
+    """Return the directories with an index below the paths. Raises NotFoundError when there is none."""
     from bkctl.scan.files.paths import directories
 
     found = [directory.path for directory in directories(PosixFileSystem(), paths) if directory.indexes]
     if not found:
-        raise UsageError(f"{', '.join(paths)}: no index in it (locations/ and ledgers/, or .idx files)")
+        raise NotFoundError(f"{', '.join(paths)}: no index in it (locations/ and ledgers/, or .idx files)")
     return found
 
 
