@@ -313,7 +313,7 @@ _WIRE: dict[ResultCode, tuple[str, str]] = {
     ),
     ResultCode.UNAUTHORIZED: (
         "The master key (the password) is not the ledger's, or no authentication.",
-        "See -102.",
+        "See 'bkctl explain -102'.",
     ),
     ResultCode.BAD_VERSION: (
         "The request is of a protocol version that is not spoken here.",
@@ -321,16 +321,16 @@ _WIRE: dict[ResultCode, tuple[str, str]] = {
     ),
     ResultCode.FENCED: (
         "The ledger is fenced: somebody recovers it.",
-        "See -101; normal when a topic moves.",
+        "See 'bkctl explain -101'; normal when a topic moves.",
     ),
-    ResultCode.READ_ONLY: ("The bookie takes no writes.", "See -104."),
+    ResultCode.READ_ONLY: ("The bookie takes no writes.", "See 'bkctl explain -104'."),
     ResultCode.TOO_MANY_REQUESTS: (
         "A queue is full, or both write caches were for too long.",
         "bkctl top names which.",
     ),
     ResultCode.UNKNOWN_LEDGER_STATE: (
         "The ledger is in limbo: data was lost here, a missing entry proves nothing.",
-        "See -108. Over v2 it is sent as EIO by bkctl, because Java's v2 client breaks at 107.",
+        "See 'bkctl explain -108'. Over v2 bkctl sends it as EIO, because Java's v2 client breaks at 107.",
     ),
 }
 

@@ -289,8 +289,9 @@ def _block(row: dict[str, Any]) -> str:
         f"{row['severity'].upper()} {row['check']}: {where}{at}",
         f"  found:    {row['found']}",
         f"  expected: {row['expected']}",
-        f"  {'next:    ' if row['commands'] else 'look:    '} {row['next']}",
     ]
+    if row["next"] is not None:
+        lines.append(f"  {'next:    ' if row['commands'] else 'look:    '} {row['next']}")
     if row["instead"] is not None:
         lines.append(f"  {'know:    ' if row['commands'] else 'do:      '} {row['instead']}")
     return (

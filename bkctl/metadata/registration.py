@@ -6,6 +6,7 @@ Source: ``org.apache.bookkeeper.discover.ZKRegistrationManager``, ``ZKRegistrati
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from bkctl.metadata.tree import (
     join,
     require_node,
 )
+
+_log = logging.getLogger(__name__)
 
 #: A server rounds the end of a session up to its next tick, which is at most half a session timeout.
 _OLD_SESSION_TIMEOUTS = 1.5
@@ -118,6 +121,14 @@ class TreeRegistrationManager:
 
     def _wait_for_the_old_one(self, path: str, bookie: str, until_s: float) -> None:
         remaining_s = until_s - self._clock.monotonic()
+        if remaining_s > 0:
+            _log.info(
+                "bookie %s is still registered by the session of an earlier process (%s): waiting for its "
+                "end, up to %.0f s",
+                bookie,
+                path,
+                remaining_s,
+            )
         if remaining_s <= 0 or not self._tree.wait_until_gone(path, remaining_s):
             raise RegistrationConflictError(
                 f"{self._tree.name}: bookie {bookie} is registered by another session ({path}), which "

@@ -228,12 +228,13 @@ def test_closing_a_store_ends_its_registration_at_once(site: Site, store: TreeMe
 
 @pytest.mark.parametrize("mode", [WRITABLE, READ_ONLY])
 def test_an_id_that_another_session_holds_is_refused_and_left_alone(
-    site: Site, store: TreeMetadataStore, mode: RegistrationMode
+    site: Site, store: TreeMetadataStore, mode: RegistrationMode, caplog: pytest.LogCaptureFixture
 ) -> None:
     holder = site.open()
     holder.registration.register(BOOKIE, READ_ONLY, INFO)
-    with pytest.raises(RegistrationConflictError, match=BOOKIE):
+    with caplog.at_level("INFO"), pytest.raises(RegistrationConflictError, match=BOOKIE):
         store.registration.register(BOOKIE, mode, b"mine")
+    assert "still registered by the session of an earlier process" in caplog.text
     store.registration.unregister()
     found = holder.registration.registration(BOOKIE)
     assert found is not None

@@ -109,18 +109,19 @@ class _Digests:
 
     def share(self, first_place: int, numbers: Ids) -> Shares:
         """Return what ids that stand at ``first_place`` of an entry add to its digest."""
-        places = range(first_place, first_place + _ID_BYTES)
-        columns = np.ascontiguousarray(_big_endian(numbers).T)
+        low, high = int(numbers.min()), int(numbers.max())
+        # Numbers between these two differ in their lowest bytes alone.
+        varying = -(-(low ^ high).bit_length() // 8)
         share = np.zeros(len(numbers), dtype=np.uint32)
-        for place, column in zip(places, columns, strict=True):
-            # A zero adds nothing, and most bytes of an id are zero.
-            if column.any():
-                share ^= self._shares[place][column]
+        for number in range(_ID_BYTES):
+            table = self._shares[first_place + _ID_BYTES - 1 - number]
+            shift = 8 * number
+            share ^= table[(numbers >> shift) & 0xFF] if number < varying else table[(low >> shift) & 0xFF]
         return share
 
-    def of(self, share: Shares) -> Bytes2D:
-        """Return the digests, four bytes each, of entries whose ids add these shares."""
-        return (share ^ np.uint32(self._without_ids)).astype(">u4").view(np.uint8).reshape(-1, 4)
+    def of(self, share: Shares) -> Shares:
+        """Return the digests of entries whose ids add these shares."""
+        return share ^ np.uint32(self._without_ids)
 
 
 @lru_cache(maxsize=1)
@@ -166,7 +167,7 @@ class _Template:
 
     def put_ledgers(self, frames: Bytes2D, ledgers: Ids) -> None:
         for offset in self.ledger_at:
-            frames[:, offset : offset + _ID_BYTES] = _big_endian(ledgers)
+            _put_numbers(frames, offset, ledgers, ">i8")
         if self._digests is not None:
             self._ledger_shares = self._digests.share(0, ledgers)
         if self.ledger_varint_at is not None:
@@ -174,11 +175,10 @@ class _Template:
 
     def put_entries(self, frames: Bytes2D, entries: Ids) -> None:
         for offset in self.entry_at:
-            frames[:, offset : offset + _ID_BYTES] = _big_endian(entries)
+            _put_numbers(frames, offset, entries, ">i8")
         if self._digests is not None:
             digests = self._digests.of(self._ledger_shares ^ self._digests.share(_ID_BYTES, entries))
-            start = self.ledger_at[0] + HEADER_BYTES
-            frames[:, start : start + digests.shape[1]] = digests
+            _put_numbers(frames, self.ledger_at[0] + HEADER_BYTES, digests, ">u4")
         if self.entry_varint_at is not None:
             _put_varints(frames, self.entry_varint_at, entries)
 
@@ -192,8 +192,10 @@ def _payload(size_bytes: int) -> bytes:
     return hashlib.shake_128(b"bkctl bench").digest(size_bytes)
 
 
-def _big_endian(numbers: Ids) -> Bytes2D:
-    return numbers.astype(">i8").view(np.uint8).reshape(-1, 8)
+def _put_numbers(frames: Bytes2D, offset: int, numbers: Ids | Shares, form: str) -> None:
+    """Write a number into each frame, in a form of numpy's."""
+    size_bytes = np.dtype(form).itemsize
+    frames[:, offset : offset + size_bytes].view(form)[:, 0] = numbers
 
 
 def _put_varints(frames: Bytes2D, offset: int, numbers: Ids) -> None:

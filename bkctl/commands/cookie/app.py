@@ -183,7 +183,7 @@ def diff_command(
     options = cluster.words()
     steps = (of_difference(PosixFileSystem(), one, good, options) for one in found)
     rows = [{**asdict(one), **next_keys(step)} for one, step in zip(found, steps, strict=True)]
-    write_rows(rows, DIFF_SCHEMA, output)
+    write_rows(rows, DIFF_SCHEMA, output, nothing="no difference")
     raise typer.Exit(int(bool(rows)))
 
 

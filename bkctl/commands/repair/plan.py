@@ -255,44 +255,57 @@ def _with_journal_salvage(
 
     As for logs, the doctor leaves it to a person whether there is a copy of such a journal.
     """
+
+    def is_salvaged(row: dict[str, Any]) -> bool:
+        return row["kind"] in _JOURNAL_KINDS and not row["commands"] and _SWAPPED not in row["found"]
+
+    if not any(map(is_salvaged, rows)):
+        return rows
+    journals, places = _journals_of(configuration, paths)
+    uri = configuration.metadata_uri
+    metadata = ["--metadata", uri] if uri is not None else []
+
+    def salvage(row: dict[str, Any]) -> list[str]:
+        # One that was not found, because all of its journals are gone, is named by the row alone.
+        known = journals if configuration.conf is not None else {*journals, row["dir"]}
+        chosen = _chosen_journal(row, known)
+        return ["bkctl", "journal", "salvage", *places, "--in-place", *chosen, *metadata, "--yes"]
+
     return [
-        {**row, "commands": [_journal_salvage(row, configuration, paths)], "instead": _JOURNAL_KNOW}
-        if row["kind"] in _JOURNAL_KINDS and not row["commands"] and _SWAPPED not in row["found"]
-        else row
+        {**row, "commands": [salvage(row)], "instead": _JOURNAL_KNOW} if is_salvaged(row) else row
         for row in rows
     ]
 
 
-def _journal_salvage(row: dict[str, Any], configuration: ConfigurationOptions, paths: list[str]) -> list[str]:
-    """Return the command for one of the bookie's journal directories.
+def _journals_of(configuration: ConfigurationOptions, paths: list[str]) -> tuple[set[str], list[str]]:
+    """Return the journal directories of the bookie, and the paths that name all of its directories."""
+    from bkctl.commands.frame.bookie_options import bookie_config
+    from bkctl.scan.files.paths import directories as found_directories
+    from bkctl.vfs import PosixFileSystem
+
+    if configuration.conf is None:
+        return {found.path for found in found_directories(PosixFileSystem(), paths) if found.journals}, paths
+    # A disk of these may be empty, or not mounted: nothing is searched for in them.
+    directories = bookie_config(configuration).directories
+    places = (*directories.journals, *directories.ledgers, *directories.index_places)
+    return set(directories.journals), list(dict.fromkeys(places))
+
+
+def _chosen_journal(row: dict[str, Any], journals: set[str]) -> list[str]:
+    """Return the options that name the journal directory of a row.
 
     Where there are several, their journals may have the same names. The only one is named by its oldest
     journal, or by the one that the last mark names where it has none.
     """
     from bkctl.codec.journal import parse_journal_name
-    from bkctl.commands.frame.bookie_options import bookie_config
-    from bkctl.scan.files.paths import directories as found_directories
     from bkctl.vfs import PosixFileSystem
 
-    filesystem = PosixFileSystem()
-    if configuration.conf is not None:
-        # A disk of these may be empty, or not mounted: nothing is searched for in them.
-        directories = bookie_config(configuration).directories
-        journals = set(directories.journals)
-        places = (*directories.journals, *directories.ledgers, *directories.index_places)
-        paths = list(dict.fromkeys(places))
-    else:
-        journals = {found.path for found in found_directories(filesystem, paths) if found.journals}
-        journals.add(row["dir"])
-    ids = sorted(filter(None, map(parse_journal_name, filesystem.names(row["dir"]))))
-    chosen = [
+    if len(journals) > 1:
+        return ["--journal-dir", row["dir"]]
+    ids = sorted(filter(None, map(parse_journal_name, PosixFileSystem().names(row["dir"]))))
+    return [
         word for journal_id in (ids or [row["journal_id"]])[:1] for word in ("--journal", hex(journal_id))
     ]
-    if len(journals) > 1:
-        chosen = ["--journal-dir", row["dir"]]
-    uri = configuration.metadata_uri
-    metadata = ["--metadata", uri] if uri is not None else []
-    return ["bkctl", "journal", "salvage", *paths, "--in-place", *chosen, *metadata, "--yes"]
 
 
 def _with_rebuild(
