@@ -251,8 +251,8 @@ def require_node(tree: NodeTree, path: str) -> None:
     """Raise NoClusterError unless the node, a cluster's root, is there."""
     if tree.get(path) is None:
         raise NoClusterError(
-            f"{tree.name}: no cluster at {path}: initialise one, or correct the address or path of the "
-            "metadata URI"
+            f"{tree.name}: no cluster at {path}: make one ('bkctl cluster init'), or correct the address or "
+            "path of the metadata URI"
         )
 
 
