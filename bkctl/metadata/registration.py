@@ -129,11 +129,12 @@ class TreeRegistrationManager:
                 path,
                 remaining_s,
             )
-        if remaining_s <= 0 or not self._tree.wait_until_gone(path, remaining_s):
-            raise RegistrationConflictError(
-                f"{self._tree.name}: bookie {bookie} is registered by another session ({path}), which "
-                "did not end: is another process running with this bookie id?"
-            )
+            if self._tree.wait_until_gone(path, remaining_s):
+                return
+        raise RegistrationConflictError(
+            f"{self._tree.name}: bookie {bookie} is registered by another session ({path}), which "
+            "did not end: is another process running with this bookie id?"
+        )
 
     def _make_folders(self) -> None:
         for folder in self._folders.values():

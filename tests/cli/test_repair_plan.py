@@ -16,6 +16,7 @@ from bkctl.admin.repairs.repair_plan import KIND, ByHand, Needs, Plan, Step, enc
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.file_info import index_path
 from bkctl.codec.last_mark import LastMark
+from bkctl.commands.repair.plan import _in_order
 from bkctl.errors import BookieIOError, LedgerLimboError
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
@@ -191,6 +192,17 @@ def test_a_rebuild_that_was_refused_over_a_damaged_log_leaves_the_plan_as_it_was
     commands = [row["command"] for row in from_ndjson(done.stdout) if row["command"]]
     assert [command[1:3] for command in commands] == [["index", "rebuild"]]
     assert "--accept-loss" not in commands[0]
+
+
+def test_what_a_refused_rebuild_has_left_stays_in_a_plan_without_a_salvage() -> None:
+    """No salvage is planned where the log's index cannot be told: then nothing else would repair it."""
+    rebuild = ["bkctl", "index", "rebuild", "/b", "--yes"]
+    left = {"kind": "unfinished_rebuild", "dir": "/b", "path": "/b/work", "commands": [rebuild]}
+    log = {"kind": "damaged_log", "dir": "/b", "path": "/b/0.log", "commands": []}
+    (row,) = _in_order([log, left])
+    assert row["commands"] == [[*rebuild[:-1], "--accept-loss", "--yes"]]
+    salvage = ["bkctl", "entrylog", "salvage", "/b/0.log", "--yes"]
+    assert _in_order([{**log, "commands": [salvage]}, left]) == [{**log, "commands": [salvage]}]
 
 
 def test_what_a_plan_prints_is_not_taken_for_one(run_cli: Run, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bkctl.admin.gc.index_reader import IndexReader
-from bkctl.admin.gc.survey import read_logs, survey
+from bkctl.admin.gc.survey import LOST_INDEX_STEP, read_logs, survey
 from bkctl.admin.ledgers.known_ledgers import Cluster
 from bkctl.clock import Clock
 from bkctl.directories.index_spaces import IndexSpace
@@ -62,10 +62,7 @@ def space_use(
         totals: dict[int, list[int]] = {}
         with IndexReader(filesystem, space) as index:
             found = survey(filesystem, space, index, cluster)
-            if found.index_is_lost:
-                why = "the index is lost, so that everything counts as dead here; 'bkctl index rebuild' first"
-                yield Reservation(space.dir, why, is_lost=True)
-            elif found.unreplayed.records:
+            if found.unreplayed.records and not found.index_is_lost:
                 why = "the journal has records that no start has replayed: their entries count as dead here"
                 yield Reservation(space.dir, why)
             for facts in read_logs(filesystem, found, clock, advance=advance):
@@ -76,6 +73,9 @@ def space_use(
                     counted[0] += size
                     counted[1] += facts.live.get(ledger, 0)
                     counted[2] += 1
+            if found.index_is_lost and totals:
+                why = f"the index is lost, so that everything counts as dead here; {LOST_INDEX_STEP}"
+                yield Reservation(space.dir, why, is_lost=True)
         directory = space.dir
         for ledger, (size, live, logs) in sorted(totals.items()):
             yield LedgerSpace(directory, ledger, size, live, logs)

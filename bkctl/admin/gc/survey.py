@@ -24,6 +24,11 @@ from bkctl.vfs import FileSystem
 
 _BEGUN_REBUILD = re.compile(r"(?:ledgers|locations)\.(?:TEMP-.*|bkctl-rebuild)")
 
+#: The step before anything is said about logs of which a ledger index without a row knows nothing.
+LOST_INDEX_STEP = (
+    "'bkctl index rebuild --all' first, or start the bookie if its journals still hold everything"
+)
+
 
 @dataclass(slots=True)
 class Survey:
@@ -128,10 +133,7 @@ class Survey:
         if (unseen := self.unseen) is not None:
             return unseen
         if self.index_is_lost and facts.record_bytes:
-            return (
-                "the ledger index has no row, so to a bookie all of it is garbage; 'bkctl index rebuild"
-                " --all' first, or start the bookie if its journals still hold everything"
-            )
+            return f"the ledger index has no row, so to a bookie all of it is garbage; {LOST_INDEX_STEP}"
         if self.holder is not None and log_id >= self.newest:
             return f"newest log of the directory, and {self.holder} may be writing it"
         if self.holder is not None and self.space.kind.shares_log_ids and not facts.rolled:

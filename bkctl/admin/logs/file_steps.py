@@ -12,9 +12,8 @@ LOG_INSTEAD = (
     "what stood in the damaged bytes has to come from other replicas, or from a journal that still has it "
     "('bkctl journal scan'; 'bkctl lastmark set' in front of it lets the next start replay it); 'bkctl "
     "entrylog salvage LOG' copies the rest to a fresh log, lists what is lost and puts its ledgers into "
-    "limbo. Until then leave the file "
-    "where it is, its other records are served as before; 'bkctl index check' names the rows that point "
-    "into the damage"
+    "limbo. Until then leave the file where it is, its other records are served as before; 'bkctl index "
+    "check' names the rows that point into the damage"
 )
 
 JOURNAL_INSTEAD = (

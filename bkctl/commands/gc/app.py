@@ -26,12 +26,13 @@ from bkctl.commands.gc.rows import (
     EXPLAIN_SCHEMA,
     PLAN_SCHEMA,
     RUN_SCHEMA,
+    damaged_line,
     explain_keys,
     explained,
+    held_line,
     write_plan,
 )
 from bkctl.errors import NotFoundError, UsageError
-from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -417,10 +418,7 @@ class _Told:
             for log, why in each.damaged:
                 self._tell(log.path, why)
             if each.held:
-                sys.stderr.write(
-                    f"bkctl: {each.directory}: {counted(len(each.held), 'log')} held back; 'bkctl gc explain'"
-                    " says why\n"
-                )
+                sys.stderr.write(held_line(each))
             yield each
 
     def reserve(self, found: Survey) -> None:
@@ -435,7 +433,7 @@ class _Told:
 
     def _tell(self, path: str, why: str) -> None:
         self.exit_code = 1
-        sys.stderr.write(f"bkctl: {path}: {why.removeprefix(f'{path}: ')}\n")
+        sys.stderr.write(damaged_line(path, why))
 
 
 def _only_url(context: typer.Context, paths: list[str] | None, *allowed: str) -> None:

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING
 
 from bkctl.commands.frame.confirmation import ask
 from bkctl.commands.frame.output import Format, chosen_format, write_rows
-from bkctl.commands.gc.rows import EXPLAIN_SCHEMA, RUN_SCHEMA, explain_keys, explained, write_plan
+from bkctl.commands.gc.rows import (
+    EXPLAIN_SCHEMA,
+    RUN_SCHEMA,
+    damaged_line,
+    explain_keys,
+    explained,
+    held_line,
+    write_plan,
+)
 from bkctl.errors import NotFoundError, RefusedError
-from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from bkctl.admin.gc.over_http import DirectoryGc
@@ -58,13 +65,10 @@ def plan(url: str, threshold: float | None, output: Format | None) -> int:
     write_plan(rooms, threshold, output)
     damaged = [each for candidates, _, _ in rooms for each in candidates.damaged]
     for log, why in damaged:
-        sys.stderr.write(f"bkctl: {log.path}: {why.removeprefix(f'{log.path}: ')}\n")
+        sys.stderr.write(damaged_line(log.path, why))
     for candidates, _, _ in rooms:
         if candidates.held:
-            sys.stderr.write(
-                f"bkctl: {candidates.directory}: {counted(len(candidates.held), 'log')} held back;"
-                " 'bkctl gc explain' says why\n"
-            )
+            sys.stderr.write(held_line(candidates))
     return int(bool(damaged))
 
 

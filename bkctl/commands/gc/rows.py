@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from bkctl.commands.frame.output import Format, Key, Schema, write_rows
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from bkctl.admin.gc.explain import LogRow
@@ -94,6 +95,17 @@ RUN_SCHEMA: Schema = (
     Key("detail", "string", "why, or why not"),
     Key("done", "bool", "whether it was done; false with --dry-run"),
 )
+
+
+def damaged_line(path: str, why: str) -> str:
+    """Return the line for stderr about a damaged log, which names it once."""
+    return f"bkctl: {path}: {why.removeprefix(f'{path}: ')}\n"
+
+
+def held_line(candidates: Candidates) -> str:
+    """Return the line for stderr about logs that stay for a reason that is not their contents."""
+    held = counted(len(candidates.held), "log")
+    return f"bkctl: {candidates.directory}: {held} held back; 'bkctl gc explain' says why\n"
 
 
 def explain_keys(table: bool) -> Schema:

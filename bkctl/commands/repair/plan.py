@@ -228,8 +228,10 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     def names_damage(row: dict[str, Any]) -> bool:
         return row["kind"] == "dangling_location" and row["path"] in salvages
 
+    salvaged = {index_of(row) for row in logs if row["commands"]}
+
     def is_left_behind(row: dict[str, Any]) -> bool:
-        return row["kind"] == _LEFT_BEHIND and any(index_of(log) == index_of(row) for log in logs)
+        return row["kind"] == _LEFT_BEHIND and index_of(row) in salvaged
 
     rebuilt = {
         index_of(row) for row in rows if is_rebuilt(row) and not names_damage(row) and not is_left_behind(row)

@@ -186,8 +186,9 @@ def registered_http_url(config: BookieConfig) -> str:
     A bookie whose port the system chose is found by the cookie in its directories. Raises
     ConnectionFailedError when it is not registered or has no HTTP admin.
     """
+    own = _own_ids(config)
     with open_metadata_store(parse_metadata_uri(config.metadata.uri), metadata_settings(config)) as metadata:
-        for bookie in _own_ids(config):
+        for bookie in own:
             registration = metadata.registration.registration(bookie)
             if registration is None:
                 continue
@@ -195,9 +196,9 @@ def registered_http_url(config: BookieConfig) -> str:
             if urls:
                 return urls[0]
             raise ConnectionFailedError(f"bookie {bookie} runs without an HTTP admin (httpServerEnabled)")
-    ids = " or ".join(_own_ids(config))
+    named = " or ".join(own) or "this one"
     raise ConnectionFailedError(
-        f"no bookie is registered as {ids}, the name that this configuration gives it: it does not run, or "
+        f"no bookie is registered as {named}, the name that this configuration gives it: it does not run, or "
         "another one is meant (--conf, --url)"
     )
 
