@@ -159,7 +159,8 @@ class HadoopFiles(fs.FileSystemHandler):  # type: ignore[misc] # pyarrow ships n
                 raise FileNotFoundError(path)
 
     def move(self, src: str, dest: str) -> None:
-        raise NotImplementedError("nothing here renames")
+        with _translated():
+            self._client.rename(src, dest, overwrite=True)
 
     def copy_file(self, src: str, dest: str) -> None:
         raise NotImplementedError("nothing here copies within a file system")

@@ -5,14 +5,15 @@ its environment variables, files and instance roles; parameters of a URL
 (``s3://bucket/sets?endpoint_override=http://host:9000``) are those of ``pyarrow.fs``. ``hdfs://`` is
 :mod:`~bkctl.pipeline.hdfs`. A name in a directory has slashes as everywhere.
 
-Nothing is ever renamed: a file that is written under a name is there as a whole, or its reader can see that
-it is not.
+A file that is written under a name is there as a whole, or its reader can see that it is not: no reader
+relies on a change of names. Only an export that replaces a set moves files, its own.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ from bkctl.errors import NotFoundError, StorageError, UsageError
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _FILE = re.compile(r"^file:(?://(?:localhost)?)?(?=/)")
 SCHEMES = ("file", "s3", "gs", "abfs", "abfss", "hdfs")
+#: Types of pyarrow's file systems that cannot change a name without a copy of the bytes.
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+_COPY_BYTES = 8 << 20
 
 
 def is_url(text: str) -> bool:
@@ -88,6 +92,14 @@ class Location:
         front = len(self.path.rstrip("/")) + 1
         return {info.path[front:]: info.size for info in found if info.type == fs.FileType.File}
 
+    def written_at(self) -> dict[str, float]:
+        """Return when each file in it was written last, by name, in seconds of the file system's clock."""
+        from pyarrow import fs
+
+        with _failures(self.text):
+            found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return {info.base_name: info.mtime.timestamp() for info in found if info.type == fs.FileType.File}
+
     def holds(self, name: str) -> bool:
         """Return whether a file of that name is in it."""
         from pyarrow import fs
@@ -141,6 +153,18 @@ class Location:
                 self.filesystem.create_dir(os.path.dirname(path), recursive=True)
             with self.filesystem.open_output_stream(path) as stream:
                 yield stream
+
+    def move_file(self, name: str, to: str) -> None:
+        """Give a file another name in this directory; in an object store its bytes are copied."""
+        source, target = f"{self.path}/{name}", f"{self.path}/{to}"
+        if self.filesystem.type_name in _OBJECT_STORES:
+            with self.opened_to_read(name) as stream, self.opened(to) as copy:
+                shutil.copyfileobj(stream, copy, _COPY_BYTES)
+            self.remove_file(name)
+            return
+        with _failures(self.text_of(name)):
+            self.filesystem.create_dir(os.path.dirname(target), recursive=True)
+            self.filesystem.move(source, target)
 
     def remove_file(self, name: str) -> None:
         """Remove a file."""

@@ -10,6 +10,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from bkctl.clock import SystemClock
+from bkctl.pipeline.locations import located
+from bkctl.pipeline.sets.export_turn import ExportTurn
 from tests.support.sets import DEMO, ZK
 
 Run = Callable[..., Any]
@@ -59,6 +62,26 @@ def test_a_file_of_a_set_that_does_not_decode_is_named(run_cli: Run, sets: Path,
     code, (row,), _ = export(run_cli, sets, "--to", tmp_path / "tables")
     assert (code, row["state"], str(part) in row["why"]) == (3, "failed", True)
     assert not (tmp_path / "tables" / "sets").exists()
+
+
+def test_a_table_that_the_set_that_stays_does_not_have_ends_with_3(
+    run_cli: Run, sets: Path, tmp_path: Path
+) -> None:
+    to = tmp_path / "tables"
+    assert export(run_cli, sets, "--to", to, "--table", "logs")[0] == 0
+    assert run_cli("pipeline", "collect", DEMO, "--to", sets, "--metadata", ZK).exit_code == 0
+    assert export(run_cli, sets, "--to", to, "--table", "logs")[0] == 0
+    code, (row,), _ = export(run_cli, sets, "--to", to, "--table", "logs", "--table", "runs")
+    assert (code, row["state"], row["why"].endswith(", without runs")) == (3, "kept", True)
+
+
+def test_a_second_export_is_refused_while_one_goes_on(run_cli: Run, sets: Path, tmp_path: Path) -> None:
+    to = tmp_path / "tables"
+    with ExportTurn(located(str(to)), SystemClock()):
+        (to / "_bkctl-tables.json").write_text('{"format":1}\n')
+        code, rows, words = export(run_cli, sets, "--to", to)
+    assert (code, rows, f"{to}/_exports: an export of process" in words) == (4, [], True)
+    assert export(run_cli, sets, "--to", to)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,13 @@ from typing import Any
 import pytest
 from pyarrow.dataset import dataset
 
-from bkctl.errors import ConnectionFailedError, NotFoundError, StorageError, UsageError
+from bkctl.clock import SystemClock
+from bkctl.errors import ConnectionFailedError, NotFoundError, RefusedError, StorageError, UsageError
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.locations import Location, located
 from bkctl.pipeline.report import write_report
 from bkctl.pipeline.results import first_rows
+from bkctl.pipeline.sets.export_turn import TURN_FOLDER, ExportTurn
 from bkctl.pipeline.sets.partitions import PartitionedTables, day_of
 from bkctl.pipeline.spark_submit import UNPACKED, submit_command
 from bkctl.pipeline.tables.options import TableOptions
@@ -158,6 +160,15 @@ def test_tables_are_laid_out_by_bookie_and_day(root: Location) -> None:
     sets = sorted((each.manifest.bookie, day_of(each), each.manifest.set_id) for each in (newer, other))
     assert rows["sets"] == sets
     assert rows["logs"] == sorted((bookie, day, log) for bookie, day, _ in sets for log in logs)
+
+
+def test_one_export_at_a_time_writes_to_a_folder(root: Location) -> None:
+    with ExportTurn(root, SystemClock()):
+        with pytest.raises(RefusedError, match="of process"), ExportTurn(root, SystemClock()):
+            pass
+        assert len(root.child(TURN_FOLDER).written_at()) == 1
+    with ExportTurn(root, SystemClock()):
+        pass
 
 
 def test_a_file_that_is_being_written_is_not_there_as_a_whole(root: Location) -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -30,6 +28,10 @@ def names(document: dict[str, Any]) -> set[str]:
 
 
 def test_the_lists_are_valid(lists: dict[str, str]) -> None:
+    # Here, since the import takes a second or two, and every worker of a run imports this module.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     assert lists.keys() == {"bkctl-plain.cdx.json", "bkctl-all.cdx.json"}
     for text in lists.values():
         assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None

@@ -75,9 +75,11 @@ def export_command(
     days gone by, with --as-of. In the tables 'bookie' is the partition's; all other columns are the sets'.
 
     Table sets has a row for each bookie and day, written last: rows of a bookie and day that it does not have
-    are not whole. A set of the same bookie and day that is there stays, unless --replace is given.
+    are not whole. A set of the same bookie and day that is there stays, unless --replace is given: then an
+    older one gives way once all of the new one is written. One export at a time writes to a folder.
 
-    Exit code 3 when a bookie has no set, an old one (--max-age), or one that cannot be read.
+    Exit code 3 when a bookie has no set, an old one (--max-age), or one that cannot be read, and when the set
+    that stays lacks a table that was asked for; 4 while another export writes there.
 
     Examples:
 
@@ -88,6 +90,7 @@ def export_command(
     from bkctl.clock import SystemClock
     from bkctl.pipeline.locations import located
     from bkctl.pipeline.sets.choice import Cluster, choose_sets
+    from bkctl.pipeline.sets.export_turn import ExportTurn
     from bkctl.pipeline.sets.partitions import FAILED, PartitionedTables
     from bkctl.pipeline.sets.store import SetStore
 
@@ -97,17 +100,21 @@ def export_command(
     tables = _tables(table)
     stores = [SetStore(located(path)) for path in dict.fromkeys(paths)]
     _check_stores(stores, located(to))
-    choice = choose_sets(stores, sets.wish(), SystemClock().time_ms(), Cluster())
+    clock = SystemClock()
+    choice = choose_sets(stores, sets.wish(), clock.time_ms(), Cluster())
     _check_once(choice.sets)
-    folder = PartitionedTables(located(to))
-    folder.claim()
-    with progress("export", _bytes_of(choice.sets, tables)) as advance:
+    PartitionedTables(located(to)).claim()
+    with (
+        ExportTurn(located(to), clock) as turn,
+        progress("export", _bytes_of(choice.sets, tables)) as advance,
+    ):
+        folder = PartitionedTables(located(to), turn.check)
         exported = list(folder.export(choice.sets, tables, replace, jobs, advance))
     write_rows((one.as_row() for one in exported), EXPORT_SCHEMA, output, nothing="no complete set")
     for problem in choice.problems:
         sys.stderr.write(f"bkctl: note: {problem.unknown}: {problem.why}\n")
-    failed = any(one.state == FAILED for one in exported)
-    raise typer.Exit(3 if failed or choice.problems else 0)
+    is_lacking = any(one.state == FAILED or one.lacks for one in exported)
+    raise typer.Exit(3 if is_lacking or choice.problems else 0)
 
 
 def _tables(asked: list[str] | None) -> list[str]:

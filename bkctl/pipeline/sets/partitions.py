@@ -5,11 +5,14 @@
     <folder>/_bkctl-tables.json                                      it is a folder of such tables
     <folder>/<table>/bookie=<bookie>/day=<YYYY-MM-DD>/<set>.parquet  rows of a set; without column bookie
     <folder>/sets/bookie=<bookie>/day=<YYYY-MM-DD>/<set>.parquet     one row: the set; written last
+    <folder>/_replacing/<set>/<table>.parquet                        what will take the place of an older set
+    <folder>/_exports/                                               who writes (see ``export_turn``)
 
 The day is that on which the pass of a set began, in UTC. Of each bookie and day there is one set. A partition
 of table ``sets`` says that the partitions of the other tables are whole: a reader that joins it sees nothing
-of an export that did not finish. Names of directories are those of Hive: what is no letter, digit or one of
-``._-`` is escaped with ``%``.
+of an export that did not finish. The rows that replace another set's are all written before anything of that
+one is removed. Engines do not read folders whose names begin with ``_``. Names of directories are those of
+Hive: what is no letter, digit or one of ``._-`` is escaped with ``%``.
 
 Table ``sets`` has a row for each set::
 
@@ -30,7 +33,7 @@ Table ``sets`` has a row for each set::
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +53,7 @@ from bkctl.reporting import Advance, nobody
 
 FOLDER_MARK = "_bkctl-tables.json"
 SETS_TABLE = "sets"
+REPLACING_FOLDER = "_replacing"
 _MARK_TEXT = b'{"format":1}\n'
 
 SETS = pa.schema(
@@ -88,6 +92,8 @@ class ExportedSet:
     rows: int = 0
     bytes: int = 0
     why: str | None = None
+    #: Tables that were asked for, and that the set that stays does not have.
+    lacks: tuple[str, ...] = ()
 
     def as_row(self) -> dict[str, Any]:
         """Return the set as a row of JSON."""
@@ -116,8 +122,10 @@ class _Published:
 class PartitionedTables:
     """A folder of tables, partitioned by bookie and day. Every method raises StorageError."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, check_turn: Callable[[], None] = lambda: None) -> None:
+        """Name the folder; ``check_turn`` raises StorageError where another export may write to it."""
         self.location = location
+        self._check_turn = check_turn
 
     def claim(self) -> None:
         """Make the directory a folder of tables. Raises RefusedError where something else is."""
@@ -150,6 +158,7 @@ class PartitionedTables:
             except (StorageError, CorruptionError) as error:
                 return ExportedSet(one, day_of(one), FAILED, why=str(error))
 
+        self.location.child(REPLACING_FOLDER).remove()  # of an export that was killed
         with ThreadPoolExecutor(threads, "export") as pool:
             yield from pool.map(exported, sets)
 
@@ -158,9 +167,10 @@ class PartitionedTables:
     ) -> ExportedSet:
         """Write the rows of a set, unless those of another set of that day are there.
 
-        With ``replace`` an older set gives way, once all of the new one has been read; a newer one stays.
+        With ``replace`` an older set gives way, once all of the new one has been written; a newer one stays.
         Raises CorruptionError for a set whose rows are not those that its manifest counts.
         """
+        self._check_turn()
         day = day_of(one)
         partition = f"bookie={quote(one.manifest.bookie, safe='')}/day={day}"
         there = self._published(partition)
@@ -170,18 +180,17 @@ class PartitionedTables:
             self._clear(partition)
             return self._written(one, day, partition, EXPORTED, wanted, advance)
         if there.set_id == one.manifest.set_id:
-            missing = _ordered(set(tables) - there.tables)
+            whole = there.tables - self._removed(one, there.tables, partition)
+            missing = _ordered({*tables, *there.tables} - whole)
             if not missing:
                 return ExportedSet(one, day, UNCHANGED)
-            return self._written(one, day, partition, EXPORTED, missing, advance, there.tables)
+            return self._written(one, day, partition, EXPORTED, missing, advance, whole)
         if not replace or there.started_ms > one.manifest.started_ms:
-            return ExportedSet(one, day, KEPT, why=f"set {there.set_id} of that day is there")
-        wanted = _ordered(there.tables.union(tables))
-        for table in wanted:
-            for _ in _rows_of_table(one, table):
-                pass
-        self._clear(partition)
-        return self._written(one, day, partition, REPLACED, wanted, advance)
+            lacks = tuple(_ordered(set(tables) - there.tables))
+            why = f"set {there.set_id} of that day is there"
+            why += f", without {', '.join(lacks)}" if lacks else ""
+            return ExportedSet(one, day, KEPT, why=why, lacks=lacks)
+        return self._replaced(one, day, partition, _ordered(there.tables.union(tables)), advance)
 
     def _written(
         self,
@@ -194,11 +203,40 @@ class PartitionedTables:
         before: Iterable[str] = (),
     ) -> ExportedSet:
         """Write tables of a set, and then its row; tables of ``before`` are there."""
-        parts = [self._write_table(one, table, partition, advance) for table in tables]
+        places = {table: _place(one, table, partition) for table in tables}
+        written = self._write_tables(one, places, advance)
         self._write_row(one, partition, _ordered({*before, *tables}))
-        written = [part for part in parts if part is not None]
-        rows, size = sum(part.rows for part in written), sum(part.bytes for part in written)
-        return ExportedSet(one, day, state, tuple(tables), rows, size)
+        return _counted(one, day, state, tables, written.values())
+
+    def _replaced(
+        self, one: CompleteSet, day: str, partition: str, tables: Sequence[str], advance: Advance
+    ) -> ExportedSet:
+        """Write tables of a set beside those of an older one, and let them take their place.
+
+        An error before the older set's row is removed leaves all of that set; one behind it leaves a day
+        without a row, and the next export of the set writes it again.
+        """
+        folder = f"{REPLACING_FOLDER}/{one.manifest.set_id}"
+        beside = {table: f"{folder}/{table}.parquet" for table in tables}
+        try:
+            written = self._write_tables(one, beside, advance)
+            self._check_turn()
+            self._clear(partition)
+            for table in written:
+                self.location.move_file(beside[table], _place(one, table, partition))
+            self._write_row(one, partition, tables)
+        finally:
+            self.location.child(folder).remove()
+        return _counted(one, day, REPLACED, tables, written.values())
+
+    def _removed(self, one: CompleteSet, tables: Iterable[str], partition: str) -> set[str]:
+        """Return those of the set's tables that have rows, but no file in the partition any more."""
+        return {
+            table
+            for table in tables
+            if any(part.rows for part in one.manifest.tables.get(table, ()))
+            and not self.location.holds(_place(one, table, partition))
+        }
 
     def _published(self, partition: str) -> _Published | None:
         """Return what the row of ``sets`` says; None without one that is whole: its export did not finish."""
@@ -225,13 +263,20 @@ class PartitionedTables:
             if folder.names():
                 folder.remove()
 
-    def _write_table(self, one: CompleteSet, table: str, partition: str, advance: Advance) -> PartFile | None:
-        kept = pa.schema([field for field in TABLES[table] if field.name != "bookie"])
-        name = f"{table}/{partition}/{one.manifest.set_id}.parquet"
-        with PartWriter(self.location, name, kept) as writer:
-            for batch in _rows_of_table(one, table, advance):
-                writer.add(batch.select(kept.names))
-            return writer.close()
+    def _write_tables(
+        self, one: CompleteSet, places: dict[str, str], advance: Advance
+    ) -> dict[str, PartFile]:
+        """Write tables of a set to their places; return the files of those that have rows."""
+        written = {}
+        for table, place in places.items():
+            kept = pa.schema([field for field in TABLES[table] if field.name != "bookie"])
+            with PartWriter(self.location, place, kept) as writer:
+                for batch in _rows_of_table(one, table, advance):
+                    writer.add(batch.select(kept.names))
+                part = writer.close()
+            if part is not None:
+                written[table] = part
+        return written
 
     def _write_row(self, one: CompleteSet, partition: str, tables: Sequence[str]) -> None:
         manifest = one.manifest
@@ -249,10 +294,22 @@ class PartitionedTables:
             "log_bytes": sum(file.bytes for file in manifest.files if file.kind == "entry_log"),
             "version": manifest.version,
         }
-        name = f"{SETS_TABLE}/{partition}/{manifest.set_id}.parquet"
-        with PartWriter(self.location, name, SETS) as writer:
+        with PartWriter(self.location, _place(one, SETS_TABLE, partition), SETS) as writer:
             writer.add(pa.RecordBatch.from_pylist([row], schema=SETS))
             writer.close()
+
+
+def _place(one: CompleteSet, table: str, partition: str) -> str:
+    """Return where a table of a set is, in the folder."""
+    return f"{table}/{partition}/{one.manifest.set_id}.parquet"
+
+
+def _counted(
+    one: CompleteSet, day: str, state: str, tables: Sequence[str], written: Iterable[PartFile]
+) -> ExportedSet:
+    parts = list(written)
+    rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)
+    return ExportedSet(one, day, state, tuple(tables), rows, size)
 
 
 def day_of(one: CompleteSet) -> str:

@@ -224,6 +224,73 @@ def test_the_row_of_a_set_is_written_last(tmp_path: Path, monkeypatch: pytest.Mo
     assert rows_exported(tmp_path / "tables", "runs") == rows_of_set(one, "runs")
 
 
+def test_an_older_set_stays_as_it_was_where_the_newer_one_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bkctl.pipeline.sets import partitions
+
+    first = collected(DEMO, tmp_path / "sets").complete
+    second = collected(DEMO, tmp_path / "sets").complete
+    folder = folder_of(tmp_path / "tables")
+    folder.export_set(first, ALL)
+    before = {path: path.read_bytes() for path in (tmp_path / "tables").rglob("*") if path.is_file()}
+
+    class Writer(partitions.PartWriter):
+        def close(self) -> Any:
+            if "logs" in self.name:
+                raise StorageError("the disk is full")
+            return super().close()
+
+    monkeypatch.setattr(partitions, "PartWriter", Writer)
+    (failed,) = folder.export([second], ALL, True, 1, nobody)
+    assert (failed.state, failed.why) == ("failed", "the disk is full")
+    after = {path: path.read_bytes() for path in (tmp_path / "tables").rglob("*") if path.is_file()}
+    assert after == before
+    monkeypatch.undo()
+    assert folder.export_set(second, ALL, replace=True).state == "replaced"
+    for table in ALL:
+        assert rows_exported(tmp_path / "tables", table) == rows_of_set(second, table), table
+    assert asked(tmp_path / "tables", "sets", "set_id") == [(second.manifest.set_id,)]
+    assert not (tmp_path / "tables" / "_replacing" / second.manifest.set_id).exists()
+
+
+def test_a_table_that_was_removed_is_written_again(tmp_path: Path) -> None:
+    one = collected(DEMO, tmp_path / "sets").complete
+    folder = folder_of(tmp_path / "tables")
+    folder.export_set(one, ["logs", "runs"])
+    shutil.rmtree(tmp_path / "tables" / "runs")
+    again = folder.export_set(one, ["logs"])
+    assert (again.state, again.tables) == ("exported", ("runs",))
+    assert rows_exported(tmp_path / "tables", "runs") == rows_of_set(one, "runs")
+    assert folder.export_set(one, ["logs", "runs"]).state == "unchanged"
+
+
+def test_a_set_that_stays_names_the_tables_that_it_lacks(tmp_path: Path) -> None:
+    first = collected(DEMO, tmp_path / "sets").complete
+    second = collected(DEMO, tmp_path / "sets").complete
+    folder = folder_of(tmp_path / "tables")
+    folder.export_set(first, ["logs"])
+    kept = folder.export_set(second, ["logs", "runs"])
+    assert (kept.state, kept.lacks, str(kept.why).endswith("is there, without runs")) == (
+        "kept",
+        ("runs",),
+        True,
+    )
+    assert folder.export_set(second, ["logs"]).lacks == ()
+
+
+def test_nothing_is_written_once_another_export_may_have_begun(tmp_path: Path) -> None:
+    def check_turn() -> None:
+        raise StorageError("another export may have begun")
+
+    one = collected(DEMO, tmp_path / "sets").complete
+    folder_of(tmp_path / "tables")
+    folder = PartitionedTables(located(str(tmp_path / "tables")), check_turn)
+    (failed,) = folder.export([one], ALL, False, 1, nobody)
+    assert (failed.state, failed.why) == ("failed", "another export may have begun")
+    assert [path.name for path in (tmp_path / "tables").iterdir()] == ["_bkctl-tables.json"]
+
+
 def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RefusedError, match=r"holds notes\.txt"):
