@@ -172,7 +172,7 @@ def passes(folder: Path, ledgers: int, rounds: int, *, lines: bool) -> bool:
             for number, clock in enumerate(clocks):
                 if name == "all alive":
                     for log_id in log_ids:
-                        collector._usages.drop(log_id)
+                        collector._logs._usages.drop(log_id)
                 if name == "some gone":
                     cluster.is_there = lambda ledger, gone=number: ledger % 100 > gone  # type: ignore[misc]
                 clock.run(collector.collect)

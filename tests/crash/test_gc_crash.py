@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Sequence
 
 import pytest
 
-from bkctl.engine.gc import collector
+from bkctl.engine.gc import compactions
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.copying import Copied, Piece, still_there
 from bkctl.engine.gc.policy import Request
@@ -189,7 +189,7 @@ class HastyCompactor(Compactor):
 
 
 def test_mutant_1534_loses_entries_at_some_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector, "Compactor", HastyCompactor)
+    monkeypatch.setattr(compactions, "Compactor", HastyCompactor)
     for point in range(100, points_of(False)):
         try:
             crash_at(False, point, 0)

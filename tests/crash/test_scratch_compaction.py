@@ -198,7 +198,9 @@ def test_a_log_is_home_for_good_before_its_copy_goes() -> None:
     """The scratch disk remembers the removal, whatever the other disk has forgotten."""
     rig = filled()
     # Nothing that comes later in a pass may make the name durable.
-    rig.collector._by_scratch.compact(rig.entry_logger.settled_log_ids()[0], {0, 2}, scratch=SCRATCH)
+    rig.collector._compactions._by_scratch.compact(
+        rig.entry_logger.settled_log_ids()[0], {0, 2}, scratch=SCRATCH
+    )
     assert links(rig) == scratch_files(rig) == []
     (tag,) = {path.split("/")[4] for path in rig.disk._durable_names if SCRATCH_NAME in path}
     rig.disk.sync_directory(f"{SCRATCH}/{SCRATCH_NAME}/{tag}")

@@ -6,6 +6,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import pytest
+
+from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
 from bkctl.config.server_keys.storage import StorageSettings
@@ -19,6 +22,8 @@ from tests.support.storage_rig import DIRECTORY, StorageRig, entry_of
 
 MAJOR = Request(major=True)
 MINOR = Request(minor=True)
+
+TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
 
 #: Nothing is limited, everything is compacted as soon as something of it is dead, on request.
 QUICK = GcSettings(
@@ -84,6 +89,14 @@ class Cluster:
         if self.read_error is not None:
             raise self.read_error
         yield from sorted(self.live - self.elsewhere)
+
+
+def damaged(rig: GcRig, log: str) -> None:
+    """Flip bits in the middle of a log's map and of some records."""
+    file = rig.disk.open_to_write(f"{DIRECTORY}/{log}")
+    file.write_at(8, bytes(12))
+    file.write_at(HEADER_BYTES + 304, b"\xff" * 700)
+    file.close()
 
 
 class GcRig(StorageRig):

@@ -30,13 +30,13 @@ def test_logs_that_are_read_and_compacted_are_a_growing_share(monkeypatch: pytes
     rig.fill([1, 2, 3])
     rig.cluster.live.remove(2)
     seen: list[tuple[str, float | None]] = []
-    collector = rig.collector
-    monkeypatch.setattr(collector, "_read_log", noting(rig, seen, collector._read_log))
-    monkeypatch.setattr(collector, "_compact_log", noting(rig, seen, collector._compact_log))
+    logs, compactions = rig.collector._logs, rig.collector._compactions
+    monkeypatch.setattr(logs, "_read_log", noting(rig, seen, logs._read_log))
+    monkeypatch.setattr(compactions, "_compact_log", noting(rig, seen, compactions._compact_log))
     report = rig.collect(MAJOR)
     read = [progress for phase, progress in seen if phase == "reading logs"]
     compacted = [progress for phase, progress in seen if phase == "compacting"]
     assert read == [number / report.logs for number in range(report.logs)]
     assert report.compacted_logs > 1
     assert compacted == [number / len(compacted) for number in range(len(compacted))]
-    assert (collector.status().phase, collector.status().progress) == ("idle", None)
+    assert (rig.collector.status().phase, rig.collector.status().progress) == ("idle", None)
