@@ -2,10 +2,7 @@
 
 One thread writes at a time (flushes and collectors take turns), any thread reads. A write goes to the file at
 once and is durable with the next :meth:`IndexFiles.sync`; headers and new files are durable when the call
-returns. A file that was written and not synced stays open, so that a failed sync is reported to the thread
-that waits for it.
-
-Pages belong to an open file: one that is closed, or whose ledger was deleted, takes its pages along.
+returns.
 
 Source: ``org.apache.bookkeeper.bookie.IndexPersistenceMgr``, ``IndexInMemPageMgr`` and ``FileInfo``.
 """
@@ -14,10 +11,9 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from posixpath import dirname, join
 
@@ -37,6 +33,7 @@ from bkctl.engine.interleaved_storage.index_places import (
     was_written,
 )
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
+from bkctl.engine.interleaved_storage.open_files import OpenFile, OpenFiles
 from bkctl.engine.interleaved_storage.slot_counts import SlotCounts, used_slots
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.vfs import WritableFileSystem
@@ -59,19 +56,6 @@ class IndexFileSettings:
     sync_threads: int = 8
 
 
-class _OpenFile:
-    """A ledger's file with its lock. ``users`` belongs to :class:`IndexFiles`; the rest is under the lock."""
-
-    __slots__ = ("file", "lock", "pages", "users", "wanted")
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.file: LedgerFile | None = None
-        self.pages: set[int] = set()
-        self.users = 0
-        self.wanted = True
-
-
 class IndexFiles:
     """Over the ``current`` of each index directory. Every method raises StorageError, CorruptionError."""
 
@@ -84,12 +68,16 @@ class IndexFiles:
         self._filesystem = filesystem
         self._settings = settings
         self._per_page = settings.page_bytes // SLOT_BYTES
+        self._files = OpenFiles(
+            filesystem,
+            self.directories,
+            find_files(filesystem, directories),
+            files_open_max=settings.files_open_max,
+            pages_max=settings.pages_max,
+            page_bytes=settings.page_bytes,
+        )
+        # Of the directory in which the next file is made.
         self._lock = threading.Lock()
-        self._places = find_files(filesystem, directories)
-        self._open: OrderedDict[int, _OpenFile] = OrderedDict()
-        self._unsynced: dict[int, _OpenFile] = {}
-        self._pages: OrderedDict[tuple[_OpenFile, int], array[int]] = OrderedDict()
-        self._pages_lock = threading.Lock()
         self._next_place = 0
         self._pool: ThreadPoolExecutor | None = None
 
@@ -107,14 +95,11 @@ class IndexFiles:
 
     def ledgers(self) -> list[int]:
         """Return the ledgers with a file, in no order."""
-        with self._lock:
-            return list(self._places)
+        return self._files.ledgers()
 
     def path(self, ledger: int) -> str | None:
         """Return where the file of a ledger is, None without one."""
-        with self._lock:
-            place = self._places.get(ledger)
-        return None if place is None else join(self.directories[place], index_path(ledger))
+        return self._files.path(ledger)
 
     def read_headers(self) -> Iterator[tuple[int, FileInfoHeader]]:
         """Return the header of every file, for the start; a file of no byte is none: Java makes it so.
@@ -128,7 +113,7 @@ class IndexFiles:
             file = self._filesystem.open(path)
             try:
                 if not file.size_bytes:
-                    self._forget(ledger)
+                    self._files.forget(ledger)
                     self._filesystem.remove(path)
                     continue
                 header = decode_header(file.read_at(0, HEADER_BYTES))
@@ -145,8 +130,8 @@ class IndexFiles:
 
     def header(self, ledger: int) -> FileInfoHeader | None:
         """Return what the file of a ledger says, None without a file."""
-        with self._borrowed(ledger) as opened:
-            return None if opened is None else _file(opened).header
+        with self._files.borrowed(ledger) as opened:
+            return None if opened is None else opened.file.header
 
     def write_headers(self, headers: Mapping[int, FileInfoHeader]) -> None:
         """Give ledgers these headers, durably; a file is made where there is none."""
@@ -157,7 +142,7 @@ class IndexFiles:
         path = self.path(ledger)
         if path is None:
             return
-        self._forget(ledger)
+        self._files.forget(ledger)
         self.entries.forget(ledger)
         with suppress(NotFoundError):
             self._filesystem.remove(path)
@@ -172,13 +157,13 @@ class IndexFiles:
         self._filesystem.replace(path, encode_header(self._storable(header)))
         self.entries.forget(ledger)
         # Readers that are in the old file find what it had when they began.
-        self._forget(ledger, self._places[ledger])
+        self._files.forget(ledger, self._files.place(ledger))
 
     def _write_header(self, item: tuple[int, FileInfoHeader]) -> None:
         ledger, header = item
-        with self._borrowed(ledger) as opened:
+        with self._files.borrowed(ledger) as opened:
             if opened is not None:
-                file = _file(opened)
+                file = opened.file
                 header = replace(header, version=file.header.version)
                 if file.header != self._storable(header):
                     file.write_header(header)
@@ -200,8 +185,7 @@ class IndexFiles:
             except NoSpaceError as error:
                 failed = error
                 continue
-            with self._lock:
-                self._places[ledger] = place
+            self._files.add(ledger, place)
             return
         assert failed is not None
         raise failed
@@ -214,7 +198,7 @@ class IndexFiles:
 
     def get(self, ledger: int, entries: Sequence[int]) -> list[int]:
         """Return the locations of entries of a ledger, 0 where there is none. From any thread."""
-        with self._borrowed(ledger) as opened:
+        with self._files.borrowed(ledger) as opened:
             if opened is None:
                 return [0] * len(entries)
             per_page, found = self._per_page, []
@@ -225,7 +209,7 @@ class IndexFiles:
                     continue
                 if entry // per_page != number:
                     number = entry // per_page
-                    slots = self._page(opened, number)
+                    slots = self._files.page(opened, number)
                 found.append(slots[entry % per_page])
             return found
 
@@ -239,48 +223,45 @@ class IndexFiles:
             self._put(ledger, entries, locations)
 
     def _put(self, ledger: int, entries: Sequence[int], locations: Sequence[int]) -> None:
-        with self._borrowed(ledger) as opened:
+        with self._files.borrowed(ledger) as opened:
             if opened is None:
                 raise StorageError(f"ledger {ledger}: its index file is gone")
-            file = _file(opened)
-            self._keep_until_synced(ledger, opened)
+            file = opened.file
+            self._files.keep_until_synced(ledger, opened)
             per_page = self._per_page
             at = 0
             while at < len(entries):
                 number = entries[at] // per_page
                 # A copy, because a write that fails leaves the page in memory as it was.
-                slots = array("q", self._page(opened, number))
+                slots = array("q", self._files.page(opened, number))
                 unused = 0
                 while at < len(entries) and entries[at] // per_page == number:
                     unused += not slots[entries[at] % per_page]
                     slots[entries[at] % per_page] = locations[at]
                     at += 1
-                self._drop_page(opened, number)
+                self._files.drop_page(opened, number)
                 file.write_page(number, slots)
-                self._keep_page(opened, number, slots)
+                self._files.keep_page(opened, number, slots)
                 self.entries.add(ledger, unused)
-        if len(self._unsynced) >= self._settings.files_open_max:
+        if len(self._files.unsynced) >= self._settings.files_open_max:
             self.sync()
 
     def sync(self) -> None:
         """Make all slots that were set durable. Raises SyncError."""
-        written = self._unsynced
-        self._each(_sync_pages, list(written.values()))
-        self._unsynced = {}
-        for opened in written.values():
-            self._give_back(opened)
+        self._each(_sync_pages, list(self._files.unsynced.values()))
+        self._files.note_synced()
 
     def last_entry(self, ledger: int) -> int | None:
         """Return the largest entry id of a ledger, None without entries. From any thread."""
-        with self._borrowed(ledger) as opened:
-            return None if opened is None else _file(opened).last_entry()
+        with self._files.borrowed(ledger) as opened:
+            return None if opened is None else opened.file.last_entry()
 
     def page_of(self, ledger: int, number: int) -> array[int] | None:
         """Return the slots of a page, None behind the last one or without a file. From any thread."""
-        with self._borrowed(ledger) as opened:
-            if opened is None or number >= _file(opened).pages:
+        with self._files.borrowed(ledger) as opened:
+            if opened is None or number >= opened.file.pages:
                 return None
-            return array("q", _file(opened).read_page(number))
+            return array("q", opened.file.read_page(number))
 
     @property
     def slots_a_page(self) -> int:
@@ -291,7 +272,7 @@ class IndexFiles:
 
     def _move_to_room(self, ledger: int) -> bool:
         """Move a ledger's file to another directory whose disk has more room; return whether there is one."""
-        here = self._places.get(ledger)
+        here = self._files.place(ledger)
         if here is None or len(self.directories) == 1:
             return False
         free = {at: self._filesystem.disk_space(path).free_bytes for at, path in enumerate(self.directories)}
@@ -311,7 +292,7 @@ class IndexFiles:
         assert path is not None, "a ledger without a file is not moved"
         target = join(self.directories[place], index_path(ledger))
         copy = target + RELOCATING_SUFFIX
-        with self._borrowed(ledger) as opened:
+        with self._files.borrowed(ledger) as opened:
             assert opened is not None
             self._filesystem.make_directories(dirname(target))
             with suppress(NotFoundError):
@@ -327,136 +308,14 @@ class IndexFiles:
             self._filesystem.sync_directory(dirname(path))
             self._filesystem.rename(copy, target)
             self._filesystem.sync_directory(dirname(target))
-        self._forget(ledger, place)
-
-    # --- open files -----------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _borrowed(self, ledger: int) -> Iterator[_OpenFile | None]:
-        """Lend the open file of a ledger, with its lock held; None when it has none."""
-        with self._lock:
-            place = self._places.get(ledger)
-            if place is not None:
-                opened = self._open.get(ledger)
-                if opened is None:
-                    opened = self._open[ledger] = _OpenFile()
-                else:
-                    self._open.move_to_end(ledger)
-                opened.users += 1
-            surplus = self._surplus()
-        self._close_all(surplus)
-        if place is None:
-            yield None
-            return
-        assert opened is not None
-        try:
-            with opened.lock:
-                if opened.file is None:
-                    path = join(self.directories[place], index_path(ledger))
-                    try:
-                        opened.file = LedgerFile.open(self._filesystem, path, self._settings.page_bytes)
-                    except NotFoundError as error:
-                        if self.path(ledger) == path:
-                            raise CorruptionError(
-                                "index file", expected="a file", found="none", path=path
-                            ) from error
-                if opened.file is None:
-                    yield None
-                else:
-                    yield opened
-        finally:
-            self._give_back(opened)
-
-    def _give_back(self, opened: _OpenFile) -> None:
-        with self._lock:
-            opened.users -= 1
-            unused = opened.users == 0 and not opened.wanted
-        if unused:
-            self._close_all([opened])
-
-    def _keep_until_synced(self, ledger: int, opened: _OpenFile) -> None:
-        if ledger not in self._unsynced:
-            with self._lock:
-                opened.users += 1
-            self._unsynced[ledger] = opened
-
-    def _forget(self, ledger: int, place: int | None = None) -> None:
-        """Forget the file of a ledger: now it is another one, at ``place``, or none.
-
-        Threads that are using the old one finish with it.
-        """
-        kept = self._unsynced.pop(ledger, None)
-        if kept is not None:
-            self._give_back(kept)
-        with self._lock:
-            # In one step: a reader that comes between two would take the entries for absent ones.
-            if place is None:
-                self._places.pop(ledger, None)
-            else:
-                self._places[ledger] = place
-            opened = self._open.pop(ledger, None)
-            if opened is not None:
-                opened.wanted = False
-            unused = opened is not None and opened.users == 0
-        if opened is not None and unused:
-            self._close_all([opened])
-
-    def _surplus(self) -> list[_OpenFile]:
-        """Return files without a user, the least recently used first. Called under the lock."""
-        surplus: list[_OpenFile] = []
-        if len(self._open) > self._settings.files_open_max:
-            for ledger, opened in list(self._open.items())[: len(self._open) - self._settings.files_open_max]:
-                if opened.users == 0:
-                    del self._open[ledger]
-                    opened.wanted = False
-                    surplus.append(opened)
-        return surplus
-
-    def _close_all(self, closed: Iterable[_OpenFile]) -> None:
-        for opened in closed:
-            for number in list(opened.pages):
-                self._drop_page(opened, number)
-            if opened.file is not None:
-                # Nothing is lost with a descriptor whose pages were synced, or whose ledger is gone.
-                with suppress(StorageError):
-                    opened.file.close()
-                opened.file = None
+        self._files.forget(ledger, place)
 
     def close(self) -> None:
         """Give all files back; slots that were not synced are not durable."""
-        with self._lock:
-            opened = [*self._open.values()]
-            self._open.clear()
-        self._unsynced = {}
-        self._close_all(opened)
+        self._files.close()
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-
-    # --- pages: under the lock of their file ----------------------------------------------------------------
-
-    def _page(self, opened: _OpenFile, number: int) -> array[int]:
-        with self._pages_lock:
-            slots = self._pages.get((opened, number))
-            if slots is not None:
-                self._pages.move_to_end((opened, number))
-                return slots
-        slots = _file(opened).read_page(number)
-        self._keep_page(opened, number, slots)
-        return slots
-
-    def _keep_page(self, opened: _OpenFile, number: int, slots: array[int]) -> None:
-        with self._pages_lock:
-            self._pages[opened, number] = slots
-            opened.pages.add(number)
-            while len(self._pages) > self._settings.pages_max:
-                (owner, dropped), _ = self._pages.popitem(last=False)
-                owner.pages.discard(dropped)
-
-    def _drop_page(self, opened: _OpenFile, number: int) -> None:
-        with self._pages_lock:
-            self._pages.pop((opened, number), None)
-            opened.pages.discard(number)
 
     def _each(self, work: Callable[..., None], items: Collection[object]) -> None:
         """Do the work for all items, several at once: mostly it waits for a disk.
@@ -484,10 +343,5 @@ class IndexFiles:
             raise next((each for each in failures if isinstance(each, SyncError)), failures[0])
 
 
-def _file(opened: _OpenFile) -> LedgerFile:
-    assert opened.file is not None, "the file is open while it is lent"
-    return opened.file
-
-
-def _sync_pages(opened: _OpenFile) -> None:
-    _file(opened).sync()
+def _sync_pages(opened: OpenFile) -> None:
+    opened.file.sync()

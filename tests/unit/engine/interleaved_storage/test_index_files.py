@@ -12,35 +12,17 @@ import pytest
 
 from bkctl.codec.file_info import HEADER_BYTES, FileInfoHeader, encode_header, index_path
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.engine.interleaved_storage.index_files import IndexFiles, IndexFileSettings
+from bkctl.engine.interleaved_storage.index_files import IndexFiles
 from bkctl.engine.interleaved_storage.index_headers import HeaderIndex, HeaderStore, header_of, row_of
 from bkctl.engine.interleaved_storage.interleaved_ledger_storage import ENTRY_ID_MAX
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
-from bkctl.errors import BadRequestError, CorruptionError, NoEntryError, RefusedError, StorageError, SyncError
+from bkctl.errors import BadRequestError, CorruptionError, NoEntryError, RefusedError, StorageError
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
-from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.interleaved_storage_rig import FILES, InterleavedStorageRig
 from tests.support.storage_rig import entry_of, key_of
-
-PLACES = ("/i0/current", "/i1/current")
-HEADER = FileInfoHeader(1, b"k" * 20)
-
-
-def disk_with(*paths: str) -> MemoryFileSystem:
-    """Two index directories, with an index file of this name for each path."""
-    files = MemoryFileSystem()
-    for place in PLACES:
-        files.make_directories(place)
-    for path in paths:
-        files.make_directories(path.rpartition("/")[0])
-        files.replace(path, encode_header(HEADER))
-    return files
-
-
-def opened(files: MemoryFileSystem | FaultyFileSystem, settings: IndexFileSettings = FILES) -> IndexFiles:
-    return IndexFiles(files, PLACES, settings)
+from tests.unit.engine.interleaved_storage.index_directories import HEADER, PLACES, disk_with, opened
 
 
 @pytest.mark.parametrize("entry", [ENTRY_ID_MAX, 1 << 59, (1 << 63) - 1, -1])
@@ -51,19 +33,6 @@ def test_an_entry_that_no_file_has_a_slot_for_is_absent(tmp_path: Path, entry: i
     files.write_headers({7: HEADER})
     assert files.get(7, [0, entry]) == [0, 0]
     files.close()
-
-
-def test_open_files_and_pages_stay_within_their_bounds() -> None:
-    files = opened(disk_with())
-    for ledger in range(20):
-        files.write_headers({ledger: HEADER})
-        files.put(ledger, list(range(30)), list(range(100, 130)))
-    files.sync()
-    assert all(files.get(ledger, [29]) == [129] for ledger in range(20))
-    # One file may be in use while another one is opened.
-    assert len(files._open) <= FILES.files_open_max + 1
-    assert len(files._pages) <= FILES.pages_max
-    assert sum(len(each.pages) for each in files._open.values()) == len(files._pages)
 
 
 def test_entries_are_counted_as_they_come_and_go() -> None:
@@ -150,15 +119,6 @@ def test_a_power_cut_within_a_move_leaves_the_file_in_one_place(seed: int) -> No
     raise AssertionError("the move has no end")
 
 
-def test_a_reader_finds_every_entry_while_files_move() -> None:
-    files = opened(disk_with(f"{PLACES[0]}/{index_path(5)}"))
-    files.put(5, [3], [9])
-    assert files.get(5, [3]) == [9]
-    for place in (1, 0, 1):
-        files.move(5, place)
-        assert files.get(5, [3]) == [9]
-
-
 def test_a_file_goes_to_another_disk_when_its_own_is_full() -> None:
     memory = disk_with(f"{PLACES[0]}/{index_path(5)}")
     disk = FaultyFileSystem(memory)
@@ -171,22 +131,6 @@ def test_a_file_goes_to_another_disk_when_its_own_is_full() -> None:
     files.sync()
     assert files.path(5) == f"{PLACES[1]}/{index_path(5)}"
     assert opened(memory.crash(random.Random(0))).get(5, [1]) == [4]
-
-
-def test_a_failed_sync_of_a_file_that_others_pushed_out_is_told() -> None:
-    memory = disk_with()
-    disk = FaultyFileSystem(memory)
-    files = opened(disk)
-    files.write_headers(dict.fromkeys(range(6), HEADER))
-    disk.inject(FaultRule("sync", path="0/0/0.idx"))
-
-    def put_and_sync() -> None:
-        for ledger in range(6):
-            files.put(ledger, [0], [1])
-        files.sync()
-
-    with pytest.raises(SyncError):
-        put_and_sync()
 
 
 def test_a_header_keeps_limbo_and_bits_without_a_name() -> None:
@@ -285,7 +229,7 @@ def headers_with_pages_only(monkeypatch: pytest.MonkeyPatch) -> None:
         with_pages = {
             ledger: each
             for ledger, each in headers.items()
-            if files.path(ledger) is None or ledger in files._unsynced
+            if files.path(ledger) is None or ledger in files._files.unsynced
         }
         original(files, with_pages)
 
