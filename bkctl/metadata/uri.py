@@ -115,7 +115,7 @@ def open_metadata_store(
 
         tree = ZooKeeperTree(parsed.servers, settings, clock)
     elif parsed.driver == EMBEDDED:
-        from bkctl.metadata.embedded import SqliteTree
+        from bkctl.metadata.embedded.tree import SqliteTree
 
         tree = SqliteTree(parsed.location, settings, clock)
     else:

@@ -44,7 +44,7 @@ _IMPORTS = (
     "bkctl.config.loader",
     "bkctl.codec.proto.bookkeeper_pb2",
     "bkctl.metadata.store",
-    "bkctl.metadata.embedded",
+    "bkctl.metadata.embedded.tree",
     "bkctl.metadata.zookeeper.tree",
     "bkctl.kvstore.rocksdb_store",
     "aiohttp.web",

@@ -14,7 +14,7 @@ from bkctl.clock import SystemClock
 from bkctl.errors import SyncError
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import sorted_file_writer
-from bkctl.metadata.embedded import SqliteTree
+from bkctl.metadata.embedded.tree import SqliteTree
 from bkctl.metadata.settings import MetadataSettings
 
 

@@ -1,71 +1,38 @@
-"""What only the SQLite file can get wrong: leases, processes, foreign and damaged files, durability."""
+"""What only the embedded tree can get wrong: leases, processes, and changes that are noticed by polling."""
 
 from __future__ import annotations
 
 import os
 import queue
 import sqlite3
-import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from bkctl.clock import SystemClock
-from bkctl.errors import ConnectionFailedError, CorruptionError, StorageError
-from bkctl.metadata.embedded import SqliteTree
+from bkctl.errors import ConnectionFailedError
+from bkctl.metadata.embedded.tree import SqliteTree
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.tree import NodeExistsError, SessionCallbacks
 from bkctl.metadata.uri import open_metadata_store
 from tests.support.manual_clock import ManualClock
+from tests.unit.metadata.embedded.quick_leases import SETTINGS
 
 PATIENCE_S = 20.0
-SETTINGS = MetadataSettings(session_timeout_ms=1_000, operation_timeout_ms=10_000, watch_poll_ms=10)
 
 #: Makes sequence nodes and says each only when it is acknowledged.
 WRITER = """
 import sys
 from bkctl.clock import SystemClock
-from bkctl.metadata.embedded import SqliteTree
+from bkctl.metadata.embedded.tree import SqliteTree
 from bkctl.metadata.settings import MetadataSettings
 tree = SqliteTree(sys.argv[1], MetadataSettings(), SystemClock())
 for _ in range(int(sys.argv[2])):
     print(tree.create("/n-", b"data", sequence=True), flush=True)
 tree.close()
 """
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "metadata.db")
-
-
-@pytest.fixture
-def tree(path: str) -> Iterator[SqliteTree]:
-    made = SqliteTree(path, SETTINGS, SystemClock())
-    yield made
-    made.close()
-
-
-def test_the_file_is_for_its_owner_only(tree: SqliteTree, path: str) -> None:
-    tree.create("/a", b"secret")
-    for name in os.listdir(os.path.dirname(path)):
-        assert stat.S_IMODE(os.stat(os.path.join(os.path.dirname(path), name)).st_mode) == 0o600
-    assert sorted(os.listdir(os.path.dirname(path))) == [
-        "metadata.db",
-        "metadata.db-shm",
-        "metadata.db-wal",
-    ]
-
-
-def test_every_commit_is_synced_and_the_log_is_written_ahead(tree: SqliteTree) -> None:
-    tree.create("/a")
-    assert tree._connection is not None
-    assert tree._connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert tree._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_processes_that_begin_at_the_same_time_share_one_sequence(path: str) -> None:
@@ -177,57 +144,6 @@ def test_a_store_that_another_process_holds_for_too_long_is_busy_not_broken(path
     blocker.close()
     tree.create("/b")
     tree.close()
-
-
-@pytest.mark.parametrize("content", [b"this is no database, but it is long enough" * 50, b"", bytes(8192)])
-def test_a_foreign_file_is_refused_and_left_alone(path: str, content: bytes) -> None:
-    Path(path).write_bytes(content)
-    tree = SqliteTree(path, SETTINGS, SystemClock())
-    for ask in (lambda: tree.get("/"), lambda: tree.create("/a")):
-        with pytest.raises(CorruptionError, match=r"metadata.db"):
-            ask()
-    tree.close()
-    assert Path(path).read_bytes() == content
-
-
-def test_another_programs_database_is_refused(path: str) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE nodes (path TEXT)")
-    connection.close()
-    tree = SqliteTree(path, SETTINGS, SystemClock())
-    with pytest.raises(CorruptionError, match=r"a metadata store of format 1"):
-        tree.create("/a")
-    tree.close()
-
-
-def test_damage_is_damage_and_not_an_empty_store(path: str) -> None:
-    tree = SqliteTree(path, SETTINGS, SystemClock())
-    for number in range(200):
-        tree.create(f"/n{number}", bytes(200))
-    tree.close()
-    size = os.path.getsize(path)
-    with Path(path).open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xa5" * (size - 4096))
-    tree = SqliteTree(path, SETTINGS, SystemClock())
-    with pytest.raises(CorruptionError, match=r"metadata.db"):
-        tree.children("/")
-    tree.close()
-
-
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    tree = SqliteTree(f"{tmp_path}/absent/metadata.db", SETTINGS, SystemClock())
-    assert tree.get("/") is None
-    with pytest.raises(StorageError, match=r"absent/metadata.db"):
-        tree.create("/a")
-    tree.close()
-
-
-def test_a_path_with_odd_characters_works(tmp_path: Path) -> None:
-    tree = SqliteTree(f"{tmp_path}/a b?c=d#e%20.db", SETTINGS, SystemClock())
-    tree.create("/a")
-    tree.close()
-    assert os.listdir(tmp_path) == ["a b?c=d#e%20.db"]
 
 
 def test_a_child_that_came_and_went_between_two_looks_is_noticed(path: str) -> None:

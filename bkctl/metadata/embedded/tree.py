@@ -1,12 +1,5 @@
 """A metadata store in one SQLite file, for a bookie or a small cluster on one machine.
 
-========= =============================================================================================
-table     columns
-========= =============================================================================================
-nodes     path (key), parent, name, data, version, made (children ever made), created_ms, owner
-sessions  id (key, never used twice), expires_ms, holder (process id, when it began, its namespace)
-========= =============================================================================================
-
 Any number of processes use the file at once: it is in WAL mode and every change is one immediate
 transaction. A session is a lease, renewed by a thread of its process. From the moment it runs out its nodes
 count as gone for the others, and whoever writes next ends it for good. Until then its process may still
@@ -15,7 +8,7 @@ there. The lease of a process that is gone from this machine (seen from the same
 out: a bookie that was killed is started again without a wait. Times are the machine's wall clock: set
 forward, it ends leases early (they are made again), set back, it prolongs them.
 
-The file holds the ledgers' passwords in clear and is made with mode 0600. Reading makes no file.
+Reading makes no file.
 """
 
 from __future__ import annotations
@@ -23,24 +16,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from urllib.parse import quote
 
 from bkctl.clock import Clock, SystemClock
 from bkctl.errors import (
     BkctlError,
     ConnectionFailedError,
-    CorruptionError,
-    StorageError,
-    as_storage_errors,
-    storage_error,
 )
 from bkctl.metadata.api import Subscription, VersionConflictError
+from bkctl.metadata.embedded.lease_holder import holder_of, is_gone
+from bkctl.metadata.embedded.polled_watch import PolledWatch
+from bkctl.metadata.embedded.sqlite_file import INSERT, SqliteFile
 from bkctl.metadata.notices import NoticeThread
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.tree import (
@@ -59,26 +48,10 @@ from bkctl.metadata.tree import (
 
 _LOG = logging.getLogger(__name__)
 
-#: ``PRAGMA application_id``: what marks the file as ours ("bkmd").
-APPLICATION_ID = 0x626B6D64
-SCHEMA_VERSION = 1
-
 #: A lease is renewed this many times before it runs out.
 _RENEWALS_PER_LEASE = 4
 _GONE_POLL_S = 0.05
 
-_SCHEMA = (
-    """CREATE TABLE nodes (
-         path TEXT PRIMARY KEY, parent TEXT NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL,
-         version INTEGER NOT NULL, made INTEGER NOT NULL, created_ms INTEGER NOT NULL, owner INTEGER NOT NULL
-       ) WITHOUT ROWID""",
-    "CREATE INDEX nodes_by_parent ON nodes (parent, name)",
-    "CREATE INDEX nodes_by_owner ON nodes (owner) WHERE owner != 0",
-    """CREATE TABLE sessions (
-         id INTEGER PRIMARY KEY AUTOINCREMENT, expires_ms INTEGER NOT NULL, holder TEXT NOT NULL
-       )""",
-)
-_INSERT = "INSERT INTO nodes VALUES (?, ?, ?, ?, 0, 0, ?, ?)"
 # In both, ?2 is the time and ?3 the reader's own session, which is alive as long as nobody has ended it.
 _GET = """
 SELECT data, version, created_ms, owner, EXISTS (SELECT 1 FROM nodes AS child WHERE child.parent = ?1)
@@ -102,7 +75,7 @@ class SqliteTree(NodeTree):
     """A tree in the SQLite file ``path``."""
 
     def __init__(self, path: str, settings: MetadataSettings, clock: Clock) -> None:
-        self._path = path
+        self._file = SqliteFile(path, clock)
         self._settings = settings
         self._clock = clock
         self._lock = threading.RLock()  # one connection, one statement at a time
@@ -112,11 +85,10 @@ class SqliteTree(NodeTree):
         self._notices = NoticeThread("metadata-embedded", SystemClock())
         self._closing = threading.Event()
         self._keeper: threading.Thread | None = None
-        self._copy: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def name(self) -> str:
-        return f"embedded metadata {self._path}"
+        return self._file.name
 
     @property
     def session_timeout_s(self) -> float:
@@ -130,15 +102,16 @@ class SqliteTree(NodeTree):
         with self._lock:
             if self._closing.is_set():
                 raise ConnectionFailedError(f"{self.name}: closed")
+            wait_s = self._settings.operation_timeout_ms / 1000
             try:
-                there = self._connection is not None or os.path.exists(self._path)
+                there = self._connection is not None or self._file.exists
                 if create and not there:
-                    self._make_file()
+                    self._file.make()
                 if self._connection is None and (create or there):
-                    self._connection = self._connect(self._settings.operation_timeout_ms / 1000)
+                    self._connection = self._file.connect(wait_s)
                 yield self._connection
             except sqlite3.Error as error:
-                raise self._translated(error) from error
+                raise self._file.translated(error, wait_s) from error
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -157,99 +130,6 @@ class SqliteTree(NodeTree):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-
-    def _connect(self, wait_s: float, *, synchronous: str = "FULL") -> sqlite3.Connection:
-        if not is_on_read_only_disk(self._path):
-            return self._connect_to(self._path, wait_s, synchronous)
-        # SQLite reads no database in this mode without writing beside it.
-        self._copy = tempfile.TemporaryDirectory(prefix="bkctl-metadata-")
-        copy = os.path.join(self._copy.name, "copy.db")
-        with as_storage_errors(self._path):
-            for suffix in ("", "-wal"):
-                if os.path.exists(self._path + suffix):
-                    shutil.copyfile(self._path + suffix, copy + suffix)
-        connection = self._connect_to(copy, wait_s, synchronous)
-        connection.execute("PRAGMA query_only=ON")
-        return connection
-
-    def _connect_to(self, path: str, wait_s: float, synchronous: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{quote(path)}?mode=rw",
-            uri=True,
-            timeout=wait_s,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            self._check_format(connection)
-            connection.execute(f"PRAGMA synchronous={synchronous}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _check_format(self, connection: sqlite3.Connection) -> None:
-        found = self._pragma(connection, "application_id"), self._pragma(connection, "user_version")
-        if found != (APPLICATION_ID, SCHEMA_VERSION):
-            raise CorruptionError(
-                self.name,
-                expected=f"a metadata store of format {SCHEMA_VERSION}",
-                found=f"application {found[0]:#x}, format {found[1]}",
-            )
-
-    def _make_file(self) -> None:
-        """Make an empty store beside the path and link it there, so that nobody sees half of one."""
-        folder = os.path.dirname(self._path)
-        try:
-            descriptor, draft = tempfile.mkstemp(dir=folder, prefix=os.path.basename(self._path) + ".")
-            os.close(descriptor)
-            try:
-                self._fill(draft)
-                with contextlib.suppress(FileExistsError):
-                    os.link(draft, self._path)
-            finally:
-                os.unlink(draft)
-        except OSError as error:
-            raise storage_error(error, self._path) from error
-        try:
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(handle)  # the name stays: a cluster that was acknowledged is still there tomorrow
-            finally:
-                os.close(handle)
-        except OSError as error:
-            raise storage_error(error, self._path, syncing=True) from error
-
-    def _fill(self, draft: str) -> None:
-        connection = sqlite3.connect(draft, isolation_level=None)
-        try:
-            for statement in _SCHEMA:
-                connection.execute(statement)
-            connection.execute(_INSERT, ("/", "", "", b"", self._clock.time_ms(), NO_SESSION))
-            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-            # The mode is kept in the file. Set last: every statement before is synced in the older mode.
-            connection.execute("PRAGMA journal_mode=WAL")
-        finally:
-            connection.close()
-
-    @staticmethod
-    def _pragma(connection: sqlite3.Connection, name: str) -> int:
-        value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
-        return value
-
-    def _translated(self, error: sqlite3.Error) -> BkctlError:
-        code = getattr(error, "sqlite_errorname", "")
-        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            wait_s = self._settings.operation_timeout_ms / 1000
-            return ConnectionFailedError(
-                f"{self.name}: another process held it for more than {wait_s:g} s; nothing was changed"
-            )
-        if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return CorruptionError(self.name, expected="a SQLite database", found=str(error))
-        if self._copy is not None and code.startswith("SQLITE_READONLY"):
-            return StorageError(f"{self.name}: the file system is read-only", path=self._path)
-        return StorageError(f"{self.name}: {error}", path=self._path)
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
@@ -314,7 +194,7 @@ class SqliteTree(NodeTree):
             path = sequence_name(path, row[0] - 1)
         name = path.rpartition("/")[2]
         try:
-            connection.execute(_INSERT, (path, parent, name, data, self._clock.time_ms(), owner))
+            connection.execute(INSERT, (path, parent, name, data, self._clock.time_ms(), owner))
         except sqlite3.IntegrityError:
             raise NodeExistsError(path, self.name) from None
         return path
@@ -385,7 +265,7 @@ class SqliteTree(NodeTree):
         with self._writing() as connection:
             cursor = connection.execute(
                 "INSERT INTO sessions (expires_ms, holder) VALUES (?, ?)",
-                (self._clock.time_ms() + self._settings.session_timeout_ms, _holder(os.getpid())),
+                (self._clock.time_ms() + self._settings.session_timeout_ms, holder_of(os.getpid())),
             )
             session = cursor.lastrowid
         assert session is not None
@@ -409,7 +289,7 @@ class SqliteTree(NodeTree):
             if connection is None:
                 return
             rows = connection.execute("SELECT id, holder FROM sessions").fetchall()
-        dead = [(session, holder) for session, holder in rows if _is_gone(holder)]
+        dead = [(session, holder) for session, holder in rows if is_gone(holder)]
         if not dead:
             return
         with self._writing() as connection:
@@ -444,7 +324,7 @@ class SqliteTree(NodeTree):
             try:
                 # Its own connection with its own, smaller durability: a renewal that a power cut takes back
                 # is no loss, and must not cost an fsync every few seconds.
-                connection = connection or self._connect(period_s, synchronous="NORMAL")
+                connection = connection or self._file.connect(period_s, synchronous="NORMAL")
                 if not self._renew(connection, session):
                     self._replace_session(session)
             except (sqlite3.Error, BkctlError) as error:
@@ -478,7 +358,7 @@ class SqliteTree(NodeTree):
         return self._watch(look, changed)
 
     def _watch(self, look: Callable[[], object], changed: Callable[[], None]) -> Subscription:
-        watch = _PolledWatch(look, self._notices, changed, self._settings.watch_poll_ms / 1000)
+        watch = PolledWatch(look, self._notices, changed, self._settings.watch_poll_ms / 1000)
         watch.begin()
         return watch
 
@@ -497,85 +377,4 @@ class SqliteTree(NodeTree):
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-            if self._copy is not None:
-                self._copy.cleanup()
-                self._copy = None
-
-
-def is_on_read_only_disk(path: str) -> bool:
-    """Return whether a file that is there is on a file system that is mounted read-only."""
-    try:
-        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-    except OSError:
-        return False
-
-
-def _holder(pid: int) -> str:
-    """Return ``process 12 of 345 in pid:[678]``: id, start in clock ticks since boot, namespace of the ids.
-
-    Without /proc it is the id alone, of which nobody concludes anything.
-    """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            began = file.read().rpartition(b")")[2].split()[19].decode()
-        return f"process {pid} of {began} in {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return f"process {pid}"
-
-
-def _is_gone(holder: str) -> bool:
-    """Return whether the process is certainly no more: same namespace, and none of its id and start."""
-    words = holder.split()
-    if len(words) != 6 or not words[1].isdigit():
-        return False
-    try:
-        here = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return False
-    if words[5] != here:
-        return False
-    if not os.path.exists(f"/proc/{words[1]}"):
-        return True
-    now = _holder(int(words[1]))
-    return now.count(" ") == 5 and now != holder
-
-
-class _PolledWatch:
-    """Reads something of a node again and again, because SQLite does not report changes."""
-
-    def __init__(
-        self,
-        look: Callable[[], object],
-        notices: NoticeThread,
-        changed: Callable[[], None],
-        period_s: float,
-    ) -> None:
-        self._see = look
-        self._notices = notices
-        self._changed = changed
-        self._period_s = period_s
-        self._last: object = None
-        self._looked = False
-        self._closed = False
-
-    def begin(self) -> None:
-        self._notices.post(self, self._look)
-
-    def _look(self) -> None:
-        if self._closed:
-            return
-        try:
-            seen = self._see()
-            if not self._looked or seen != self._last:
-                self._looked, self._last = True, seen
-                self._changed()
-        except ConnectionFailedError:
-            self._looked = False  # the callback could not read the store: report the change again
-            raise
-        finally:
-            if not self._closed:
-                self._notices.post(self, self._look, delay_s=self._period_s)
-
-    def close(self) -> None:
-        self._closed = True
-        self._notices.cancel(self)
+            self._file.remove_copy()
