@@ -13,7 +13,8 @@ from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.settings import ClientSettings
 from bkctl.clock import Clock, SystemClock
 from bkctl.errors import BkctlError
-from bkctl.metadata.api import LockHolder, MetadataStore, Taken
+from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.autorecovery_api import LockHolder, Taken
 from bkctl.replication.fragment_check import CheckSettings
 from bkctl.replication.ledger_repair import LedgerRepair, RepairSettings
 from bkctl.replication.rate import ByteRate

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from bkctl.codec.underreplication import ELECTION, VOTE_PREFIX, encode_holder, vote_number
 from bkctl.errors import BkctlError, ConnectionFailedError
-from bkctl.metadata.api import Subscription
 from bkctl.metadata.registration import TreeRegistrationManager
+from bkctl.metadata.subscription import Subscription
 from bkctl.metadata.tree import (
     ANY_VERSION,
     NodeExistsError,

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from bkctl.clock import Clock, SystemClock
 from bkctl.errors import ConnectionFailedError
 from bkctl.metadata import tree
-from bkctl.metadata.api import Subscription, VersionConflictError
+from bkctl.metadata.api import VersionConflictError
 from bkctl.metadata.notices import NoticeThread
+from bkctl.metadata.subscription import Subscription
 
 
 @dataclass(slots=True)

@@ -20,8 +20,8 @@ from bkctl.metadata.api import (
     RegistrationConflictError,
     RegistrationMode,
     SessionListener,
-    Subscription,
 )
+from bkctl.metadata.subscription import Subscription
 from bkctl.metadata.tree import (
     NodeExistsError,
     NodeMissingError,

@@ -8,15 +8,9 @@ from typing import Self
 
 from bkctl.clock import Clock
 from bkctl.codec.ledger_path import LedgerLayout
-from bkctl.metadata.api import (
-    AuditorElection,
-    CookieStore,
-    LayoutManager,
-    LedgerManager,
-    RegistrationManager,
-    Underreplication,
-)
+from bkctl.metadata.api import CookieStore, LayoutManager, LedgerManager, RegistrationManager
 from bkctl.metadata.auditor_election import TreeAuditorElection
+from bkctl.metadata.autorecovery_api import AuditorElection, Underreplication
 from bkctl.metadata.cookie_store import TreeCookieStore
 from bkctl.metadata.layout_manager import TreeLayoutManager
 from bkctl.metadata.ledger_manager import TreeLedgerManager

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
-from bkctl.metadata.api import AlreadyExistsError, NoClusterError, Subscription
+from bkctl.metadata.api import AlreadyExistsError, NoClusterError
+from bkctl.metadata.subscription import Subscription
 
 _Value = TypeVar("_Value")
 

@@ -41,7 +41,9 @@ from bkctl.codec.underreplication import (
     vote_number,
 )
 from bkctl.errors import CorruptionError, RefusedError
-from bkctl.metadata.api import AlreadyExistsError, LockHolder, Subscription, Taken, VersionConflictError
+from bkctl.metadata.api import AlreadyExistsError, VersionConflictError
+from bkctl.metadata.autorecovery_api import LockHolder, Taken
+from bkctl.metadata.subscription import Subscription
 from bkctl.metadata.tree import (
     NodeExistsError,
     NodeMissingError,

@@ -26,7 +26,8 @@ from bkctl.clock import Clock, SystemClock
 from bkctl.codec.underreplication import CheckKind
 from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError
-from bkctl.metadata.api import MetadataStore, Subscription
+from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.subscription import Subscription
 from bkctl.replication.auditor_office import NotElectedError, Office
 from bkctl.replication.auditor_status import AuditorCounts, AuditorStatus, Counter, Measure
 from bkctl.replication.bookie_audits import RETRY_S, BookieAudits

@@ -20,7 +20,8 @@ from bkctl.clock import Clock
 from bkctl.codec.underreplication import CheckKind
 from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.errors import CorruptionError, RefusedError
-from bkctl.metadata.api import AuditorElection, MetadataStore, StoredLedger
+from bkctl.metadata.api import MetadataStore, StoredLedger
+from bkctl.metadata.autorecovery_api import AuditorElection
 from bkctl.metadata.tree import GuardMissingError
 from bkctl.replication.auditor_status import AuditorCounts
 from bkctl.replication.waiting import Wait

@@ -20,7 +20,8 @@ from bkctl.client.bookkeeper import BookKeeper
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError, CorruptionError
-from bkctl.metadata.api import MetadataStore, NoClusterError, Taken
+from bkctl.metadata.api import MetadataStore, NoClusterError
+from bkctl.metadata.autorecovery_api import Taken
 from bkctl.replication.auditor_office import LedgerRow
 from bkctl.replication.bookie_check import named_bookies
 from bkctl.replication.ledger_move import LedgerMove, MovedLedger, MoveOutcome, MoveSettings

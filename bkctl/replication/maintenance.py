@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from bkctl.codec.maintenance import Maintenance
 from bkctl.errors import NotFoundError
-from bkctl.metadata.api import MetadataStore, Underreplication
+from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.autorecovery_api import Underreplication
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from bkctl.errors import ConnectionFailedError
-from bkctl.metadata.api import Taken, Underreplication
+from bkctl.metadata.autorecovery_api import Taken, Underreplication
 from bkctl.replication.errors import LockLostError
 from bkctl.replication.ledger_repair import LedgerRepair
 from bkctl.replication.steps import Steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bkctl.codec.underreplication import CheckKind
 from bkctl.errors import NotFoundError
-from bkctl.metadata.api import Underreplication
+from bkctl.metadata.autorecovery_api import Underreplication
 
 #: A check that was completed at this time is due at once.
 _LONG_AGO_MS = 0

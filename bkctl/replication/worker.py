@@ -19,7 +19,9 @@ from random import Random
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.clock import Clock, SystemClock
 from bkctl.errors import BkctlError, RefusedError
-from bkctl.metadata.api import MetadataStore, RegisteredBookies, Subscription, Taken
+from bkctl.metadata.api import MetadataStore, RegisteredBookies
+from bkctl.metadata.autorecovery_api import Taken
+from bkctl.metadata.subscription import Subscription
 from bkctl.replication.backoff import Backoff
 from bkctl.replication.errors import LockLostError
 from bkctl.replication.ledger_repair import LedgerRepair, RepairCounts

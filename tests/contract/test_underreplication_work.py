@@ -10,7 +10,8 @@ import pytest
 
 from bkctl.codec.underreplication import CheckKind, UnderreplicatedMark, mark_path
 from bkctl.errors import CorruptionError, RefusedError
-from bkctl.metadata.api import AuditorElection, VersionConflictError
+from bkctl.metadata.api import VersionConflictError
+from bkctl.metadata.autorecovery_api import AuditorElection
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.tree import GuardMissingError, NodeExistsError, NodeMissingError
 from tests.support.autorecovery_nodes import holder_text, mark_text

@@ -13,7 +13,7 @@ from bkctl.client.ops.ledger_access import LedgerAccess, LedgerEntry, answer_cod
 from bkctl.client.ops.metadata_update import MetadataUpdate
 from bkctl.client.ops.read import EntryOutcome
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.metadata.api import Taken
+from bkctl.metadata.autorecovery_api import Taken
 from bkctl.metadata.tree import ANY_VERSION as ANY_NODE
 from bkctl.metadata.underreplication import TreeUnderreplication
 from bkctl.protocol.messages import AddRequest

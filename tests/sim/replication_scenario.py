@@ -19,7 +19,7 @@ from bkctl.client.distribution import Distribution, segment_of
 from bkctl.client.machine import Instruction, WriteMetadata
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError
-from bkctl.metadata.api import Taken
+from bkctl.metadata.autorecovery_api import Taken
 from bkctl.metadata.memory import MemoryCluster, MemoryTree
 from bkctl.metadata.tree import NO_SESSION
 from bkctl.metadata.underreplication import TreeUnderreplication

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bkctl.client.bookkeeper import BookKeeper
-from bkctl.metadata.api import Underreplication
+from bkctl.metadata.autorecovery_api import Underreplication
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.embedded import LocalCluster

@@ -32,7 +32,8 @@ from bkctl.client.ledger_handle import ReadOnlyLedgerHandle
 from bkctl.client.ops.recovery import RecoveryResult, RecoverySettings
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError, UsageError
-from bkctl.metadata.api import RegisteredBookies, Underreplication
+from bkctl.metadata.api import RegisteredBookies
+from bkctl.metadata.autorecovery_api import Underreplication
 from bkctl.reporting import counted
 from bkctl.types import LedgerState
 

@@ -8,7 +8,8 @@ from itertools import islice
 from bkctl.admin.top.sample import AutorecoveryState, RecoveryWorker
 from bkctl.clock import Clock, SystemClock
 from bkctl.errors import CorruptionError
-from bkctl.metadata.api import MetadataStore, Underreplication
+from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.autorecovery_api import Underreplication
 
 #: Marks that are read at once; of more it is only said that there are more.
 MARKS_MAX = 1_000

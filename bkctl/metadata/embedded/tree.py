@@ -26,12 +26,13 @@ from bkctl.errors import (
     BkctlError,
     ConnectionFailedError,
 )
-from bkctl.metadata.api import Subscription, VersionConflictError
+from bkctl.metadata.api import VersionConflictError
 from bkctl.metadata.embedded.lease_holder import holder_of, is_gone
 from bkctl.metadata.embedded.polled_watch import PolledWatch
 from bkctl.metadata.embedded.sqlite_file import INSERT, SqliteFile
 from bkctl.metadata.notices import NoticeThread
 from bkctl.metadata.settings import MetadataSettings
+from bkctl.metadata.subscription import Subscription
 from bkctl.metadata.tree import (
     ANY_VERSION,
     NO_SESSION,

@@ -20,9 +20,10 @@ from typing import TypeVar
 
 from bkctl.clock import Clock, SystemClock
 from bkctl.errors import BkctlError, ConnectionFailedError
-from bkctl.metadata.api import Subscription, VersionConflictError
+from bkctl.metadata.api import VersionConflictError
 from bkctl.metadata.notices import NoticeThread
 from bkctl.metadata.settings import MetadataSettings
+from bkctl.metadata.subscription import Subscription
 from bkctl.metadata.tree import (
     ANY_VERSION,
     NO_SESSION,

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from bkctl.metadata.api import MetadataStore, Underreplication
+    from bkctl.metadata.api import MetadataStore
+    from bkctl.metadata.autorecovery_api import Underreplication
 
 #: Marked ledgers in one answer.
 LEDGERS_MAX = 100_000
