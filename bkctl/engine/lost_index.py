@@ -35,7 +35,7 @@ from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedErro
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import LogFile, current, home_of, inspect_directory, is_key_value_store
 from bkctl.scan.entrylog import EntryLogScan
-from bkctl.scan.index import LEDGERS, LOCATIONS
+from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem, WritableFileSystem
 

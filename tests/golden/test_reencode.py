@@ -32,7 +32,7 @@ from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.files.entrylogs import survey_logs
 from bkctl.scan.files.journals import survey_journals
 from bkctl.scan.files.paths import entry_logs, journals
-from bkctl.scan.index import open_store
+from bkctl.scan.index_databases import open_store
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.records import RecordScan
 from bkctl.types import DigestType

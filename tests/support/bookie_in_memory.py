@@ -14,7 +14,7 @@ from bkctl.codec.location import Location, decode_value, encode_key
 from bkctl.engine.interleaved_storage.index_headers import row_of
 from bkctl.kvstore.base import KeyValueReader, KeyValueStore, Operation
 from bkctl.kvstore.memory import MemoryStore
-from bkctl.scan.index import open_store
+from bkctl.scan.index_databases import open_store
 from bkctl.vfs.faulty import FaultyFileSystem
 from bkctl.vfs.memory import MemoryFileSystem
 

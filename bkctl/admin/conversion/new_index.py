@@ -32,8 +32,9 @@ from bkctl.engine.interleaved_storage.index_places import FIRST_DIRECTORY
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.scan.directory import CONVERSION_NAME, LogFile
 from bkctl.scan.idx_tree import IdxTree
-from bkctl.scan.index import LEDGERS, LOCATIONS, LocationIndex
+from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 from bkctl.scan.index_rows import IndexDamage
+from bkctl.scan.location_index import LocationIndex
 from bkctl.storage_kinds import DB, IDX, StorageKind
 from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers

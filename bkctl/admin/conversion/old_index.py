@@ -25,7 +25,8 @@ from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.columns.column import Column
 from bkctl.scan.directory import LogFile, inspect_directory
 from bkctl.scan.idx_tree import IdxTree
-from bkctl.scan.index import LEDGERS, LOCATIONS, READERS, open_store
+from bkctl.scan.index import READERS
+from bkctl.scan.index_databases import LEDGERS, LOCATIONS, open_store
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.storage_kinds import DB, IDX, StorageKind
 from bkctl.vfs.base import FileSystem

@@ -13,8 +13,10 @@ from bkctl.directories.index_spaces import IndexSpace
 from bkctl.engine.gc.copying import located
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.kvstore.base import KeyValueReader
-from bkctl.scan.index import LOCATIONS, DirectoryIndex, LocationIndex, open_index, open_store
+from bkctl.scan.index import DirectoryIndex, open_index
+from bkctl.scan.index_databases import LOCATIONS, open_store
 from bkctl.scan.index_rows import IndexDamage, LedgerRow
+from bkctl.scan.location_index import LocationIndex
 from bkctl.vfs import FileSystem
 
 #: A range of an ``.idx`` file is read whole when it has fewer slots than this for each entry looked up.

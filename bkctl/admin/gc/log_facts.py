@@ -22,7 +22,7 @@ from bkctl.reporting import Advance
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan
-from bkctl.scan.index import LogMetadataCache
+from bkctl.scan.log_metadata_cache import LogMetadataCache
 from bkctl.vfs import FileSystem
 
 #: Those of some ledgers that are alive.

@@ -20,7 +20,7 @@ from bkctl.engine.interleaved_storage.index_headers import HeaderIndex
 from bkctl.engine.interleaved_storage.index_slots import SlotIndex
 from bkctl.engine.interleaved_storage.interleaved_ledger_storage import InterleavedLedgerStorage
 from bkctl.errors import BkctlError
-from bkctl.scan.index import LEDGERS, LOCATIONS
+from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 from bkctl.vfs import WritableFileSystem
 
 _STORAGE = StorageSettings(write_cache_bytes_max=1 << 20, read_cache_bytes_max=0)

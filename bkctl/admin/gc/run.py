@@ -32,7 +32,7 @@ from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, RefusedError
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.directory import LogFile, is_key_value_store
-from bkctl.scan.index import METADATA_CACHE
+from bkctl.scan.index_databases import METADATA_CACHE
 from bkctl.scan.ledger_places import place_of_most
 from bkctl.scan.ledgers_of_logs import ledgers_of_logs
 from bkctl.vfs import WritableFileSystem

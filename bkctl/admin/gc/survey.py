@@ -19,7 +19,8 @@ from bkctl.directories.index_spaces import IndexSpace
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.directory import LogFile
-from bkctl.scan.index import METADATA_CACHE, LogMetadataCache
+from bkctl.scan.index_databases import METADATA_CACHE
+from bkctl.scan.log_metadata_cache import LogMetadataCache
 from bkctl.vfs import FileSystem
 
 _BEGUN_REBUILD = re.compile(r"(?:ledgers|locations)\.(?:TEMP-.*|bkctl-rebuild)")

@@ -32,7 +32,7 @@ from bkctl.errors import CorruptionError, NotFoundError, UsageError
 from bkctl.kvstore.base import KeyValueReader, Operation, Put
 from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.idx_tree import IdxTree
-from bkctl.scan.index import LEDGERS
+from bkctl.scan.index_databases import LEDGERS
 from bkctl.vfs import FileSystem, WritableFileSystem
 
 MADE_BY = "index limbo"

@@ -44,7 +44,9 @@ from bkctl.codec.location import encode_key
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.kvstore.base import Delete, DeleteRange, KeyValueReader, Operation, Put
 from bkctl.scan.directory import is_key_value_store
-from bkctl.scan.index import LEDGERS, LOCATIONS, IndexDamage, LedgerIndex, LedgerRow
+from bkctl.scan.index_databases import LEDGERS, LOCATIONS
+from bkctl.scan.index_rows import IndexDamage, LedgerRow
+from bkctl.scan.ledger_index import LedgerIndex
 from bkctl.vfs import FileSystem, WritableFileSystem
 
 MADE_BY = "index repair"

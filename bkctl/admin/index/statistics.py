@@ -18,7 +18,9 @@ from bkctl.kvstore.base import KeyValueStore, StoreStatistics
 from bkctl.reporting import Advance
 from bkctl.scan.directory import inspect_directory, is_key_value_store
 from bkctl.scan.files.entrylogs import show_log
-from bkctl.scan.index import LEDGERS, LOCATIONS, METADATA_CACHE, IndexDamage, open_index, open_store
+from bkctl.scan.index import open_index
+from bkctl.scan.index_databases import LEDGERS, LOCATIONS, METADATA_CACHE, open_store
+from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import FileSystem
 
 DATABASES = (LOCATIONS, LEDGERS, METADATA_CACHE)

@@ -19,8 +19,9 @@ from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.kvstore.base import KeyValueReader, KeyValueStore, Operation, Row
 from bkctl.scan.directory import is_key_value_store
-from bkctl.scan.index import LEDGERS, LOCATIONS, LocationIndex
+from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 from bkctl.scan.index_rows import IndexDamage
+from bkctl.scan.location_index import LocationIndex
 from bkctl.vfs import FileSystem, WritableFileSystem
 
 
@@ -95,7 +96,7 @@ def rocks_databases() -> IndexDatabases:
     """Return the databases on disk."""
     from bkctl.kvstore import rocksdb_store
     from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
-    from bkctl.scan.index import open_store
+    from bkctl.scan.index_databases import open_store
 
     def to_write(path: str) -> KeyValueStore:
         profile = LOCATIONS_PROFILE if basename(path) == LOCATIONS else LEDGERS_PROFILE

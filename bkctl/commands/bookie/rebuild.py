@@ -137,7 +137,7 @@ def _intents(lost: LostDisk, store: MetadataStore) -> list[Intent]:
     """Return what a rebuild may change, for its undo."""
     from bkctl.admin.repairs.repair_journal import changes_database, changes_file
     from bkctl.scan.directory import COOKIE_NAME, current
-    from bkctl.scan.index import LEDGERS
+    from bkctl.scan.index_databases import LEDGERS
     from bkctl.server.life.lost_disk import MARKER_NAME, mark_files
     from bkctl.vfs import PosixFileSystem
 

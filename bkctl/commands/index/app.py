@@ -17,7 +17,7 @@ from bkctl.commands.index import check, compact, limbo, rebuild, repair, statist
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.scan.files.indexes import get_index_entry, list_index_ledgers, scan_index
 from bkctl.scan.files.paths import directories
-from bkctl.scan.index import IndexDamage
+from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
 app = noun_app("[offline] [reads] [writes] Location and ledger indexes: RocksDB or .idx files.")

@@ -57,7 +57,7 @@ from bkctl.errors import (
     StorageError,
     SyncError,
 )
-from bkctl.scan.index import LEDGERS, LOCATIONS
+from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 
 _log = logging.getLogger(__name__)
 _KEY = struct.Struct(">qq")

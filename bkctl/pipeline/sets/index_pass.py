@@ -1,10 +1,11 @@
 """Reading a bookie's indexes for a set, as far as they changed since the set before.
 
 The rows of a ledger in ``locations`` depend on the table files around it, which are never changed, and on the
-rows of write-ahead logs (``scan.index``). So the stripes of the ledgers around which the same tables live as
-in the set before, and of which no log had a row then or has one now, are taken over. A file is the same when
-its size, time and both ends are what they were: its properties, at the end, have the name of the session
-that wrote it. An index with a row that does not decode is read again as a whole, as is one of ``.idx`` files.
+rows of write-ahead logs (``scan.location_index``). So the stripes of the ledgers around which the same tables
+live as in the set before, and of which no log had a row then or has one now, are taken over. A file is the
+same when its size, time and both ends are what they were: its properties, at the end, have the name of the
+session that wrote it. An index with a row that does not decode is read again as a whole, as is one of
+``.idx`` files.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import index_directories
 from bkctl.pipeline.tables.split import SplitFile
 from bkctl.scan.files.indexes import list_index_ledgers
-from bkctl.scan.index import LOCATIONS, DirectoryIndex, IndexDamage, IndexLayout, LocationIndex, open_index
+from bkctl.scan.index import DirectoryIndex, open_index
+from bkctl.scan.index_databases import LOCATIONS
+from bkctl.scan.index_rows import IndexDamage
+from bkctl.scan.location_index import IndexLayout, LocationIndex
 from bkctl.vfs import FileSystem, PosixFileSystem
 
 #: A stretch of ledgers, its last included; ledgers are the first 8 bytes of keys without a sign.

@@ -38,7 +38,7 @@ from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.verification import damage_row
 from bkctl.pipeline.task_calls import index_trouble
 from bkctl.scan.columns.column import Column
-from bkctl.scan.index import IndexDamage
+from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
 Keep = Callable[[str, Iterator[pa.RecordBatch]], None]

@@ -31,7 +31,7 @@ from bkctl.scan.directory import JournalFile, LogFile
 from bkctl.scan.files.entrylogs import verify_logs
 from bkctl.scan.files.indexes import list_index_ledgers
 from bkctl.scan.files.journals import verify_journals
-from bkctl.scan.index import IndexDamage
+from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import FileSystem, PosixFileSystem
 
 ENTRY_LOG = "entry_log"

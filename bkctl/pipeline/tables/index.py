@@ -26,8 +26,8 @@ from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.table import known_columns
 from bkctl.scan.columns.column import Column
 from bkctl.scan.files.indexes import LedgerIndexRow, list_index_ledgers
-from bkctl.scan.index import IndexDamage, open_index
-from bkctl.scan.index_rows import LocationSource
+from bkctl.scan.index import open_index
+from bkctl.scan.index_rows import IndexDamage, LocationSource
 from bkctl.vfs import PosixFileSystem
 
 

@@ -1,7 +1,7 @@
 """``index scan``, ``index ledgers`` and ``index get``: what the indexes of ledger directories say.
 
 All of them take ``current`` directories that were found already, and read without a trace. Damage comes as
-:class:`~bkctl.scan.index.IndexDamage` among the rows. All raise CorruptionError or StorageError when an
+:class:`~bkctl.scan.index_rows.IndexDamage` among the rows. All raise CorruptionError or StorageError when an
 index cannot be read any further, and NotFoundError when none of the directories has an index, so that a
 wrong directory never reads as an empty one.
 """
@@ -15,8 +15,8 @@ from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.location import ID_MAX
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
-from bkctl.scan.index import DirectoryIndex, IndexDamage, LedgerRow, open_index
-from bkctl.scan.index_rows import reason_of
+from bkctl.scan.index import DirectoryIndex, open_index
+from bkctl.scan.index_rows import IndexDamage, LedgerRow, reason_of
 from bkctl.vfs import FileSystem
 
 

@@ -39,7 +39,7 @@ from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.kvstore.base import KeyValueStore, Operation, Put
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME, current, home_of
-from bkctl.scan.index import LEDGERS
+from bkctl.scan.index_databases import LEDGERS
 from bkctl.server.life import own_directories as directories
 from bkctl.server.life.identity import SystemHostNames, bookie_id, candidate_ids
 from bkctl.server.life.lost_index_files import LimboFiles, LostIndexFiles

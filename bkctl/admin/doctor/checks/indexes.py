@@ -22,7 +22,7 @@ from bkctl.codec.entrylog import log_name
 from bkctl.directories.index_spaces import index_spaces
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.reporting import counted
-from bkctl.scan.index import LEDGERS, LOCATIONS, open_store
+from bkctl.scan.index_databases import LEDGERS, LOCATIONS, open_store
 
 #: Different groups of findings (kind, directory, log or ledger) that are kept; more are counted together.
 GROUPS_MAX = 500

@@ -9,7 +9,7 @@ from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.next_step import not_ended
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
-from bkctl.scan.index import LOCATIONS
+from bkctl.scan.index_databases import LOCATIONS
 
 CHECK = "memory"
 _MEMORY_SHARE_MAX = 0.8

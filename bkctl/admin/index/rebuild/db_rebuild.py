@@ -54,7 +54,7 @@ from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
 from bkctl.directories.placement import LedgerDirectory, Placement
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import REBUILD_SUFFIX
-from bkctl.scan.index import LEDGERS, LOCATIONS
+from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers
 

@@ -22,7 +22,7 @@ from bkctl.reporting import Advance, nobody
 from bkctl.scan.columns.column import Column
 from bkctl.scan.directory import LogFile
 from bkctl.scan.idx_tree import IdxLocations, IdxTree
-from bkctl.scan.index import LOCATIONS, open_store
+from bkctl.scan.index_databases import LOCATIONS, open_store
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import FileSystem
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from bkctl.codec.ledger_data import FLAGS_ID, KEY_BYTES, LedgerData, decode_ledger_key, encode_ledger_key
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.kvstore.rocksdb import open_read_only
-from bkctl.scan.index import LedgerIndex
 from bkctl.scan.index_rows import IndexDamage
+from bkctl.scan.ledger_index import LedgerIndex
 
 
 @dataclass(slots=True)

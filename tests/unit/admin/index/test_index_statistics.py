@@ -26,7 +26,7 @@ from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.files.entrylogs import LogEntries, scan_logs
 from bkctl.scan.files.paths import entry_logs
-from bkctl.scan.index import IndexDamage
+from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
 DATA = Path(__file__).parents[3] / "data" / "index"

@@ -27,8 +27,8 @@ from bkctl.kvstore.memory import MemoryStore
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import open_store
-from bkctl.scan.index import LedgerIndex as LedgerScan
 from bkctl.scan.index_rows import LedgerRow
+from bkctl.scan.ledger_index import LedgerIndex as LedgerScan
 from tests.support.faulty_store import FaultyStore, StoreFaultRule
 from tests.support.java_bookkeeper import copy_directory, sample_directory
 

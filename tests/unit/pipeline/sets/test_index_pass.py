@@ -20,7 +20,7 @@ from bkctl.pipeline.sets import collection
 from bkctl.pipeline.sets.collection import Collected
 from bkctl.pipeline.sets.index_pass import changed_ledgers, merged_stretches
 from bkctl.pipeline.sets.manifest import IndexState, IndexTable
-from bkctl.scan.index import LocationIndex
+from bkctl.scan.location_index import LocationIndex
 from tests.support.sets import collected
 
 
