@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import JournalBatch, zeros_ahead
-from bkctl.engine.journal.journal import portions
+from bkctl.engine.journal.portions import portions
 from bkctl.engine.journal.zeros_ahead import ZeroRange
 from tests.support.journal_rig import RecordingSink, batch_of, body, java_records, journals, memory, running
 

@@ -16,11 +16,10 @@ error like any other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable
 
 from bkctl.clock import Clock
-from bkctl.codec.journal import encode_record, journal_name, padding_record, parse_journal_name
+from bkctl.codec.journal import encode_record, padding_record
 from bkctl.codec.last_mark import LastMark
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.engine_thread import EngineThread, as_failure, reported
@@ -28,11 +27,13 @@ from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.callback_stage import CallbackStage, Outcome
 from bkctl.engine.journal.force_write import ForceWriteStage, Group
 from bkctl.engine.journal.group_commit import FlushReason
+from bkctl.engine.journal.journal_directory import JournalDirectory
 from bkctl.engine.journal.journal_file import JournalFile
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
+from bkctl.engine.journal.portions import portions
 from bkctl.engine.journal.zeros_ahead import ZerosAhead
-from bkctl.errors import BkctlError, NoSpaceError, NotFoundError, StorageError
+from bkctl.errors import BkctlError, NoSpaceError, StorageError
 from bkctl.vfs.base import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Journal:
         self.on_space: Callable[[], None] | None = None
         self._filesystem = filesystem
         self._clock = clock
+        self._files = JournalDirectory(directory, filesystem, settings, self.meters)
         self._queue = JournalQueue(clock, settings, self.meters)
         self._callbacks = CallbackStage(clock, self._queue, self.meters, on_failure)
         self._force_write = ForceWriteStage(
@@ -103,7 +105,7 @@ class Journal:
         id ever is the time in milliseconds + 1, as in Java. Raises StorageError, and NotFoundError when there
         is no such directory.
         """
-        ids = self._ids()
+        ids = self._files.ids()
         newest = max(ids) if ids else self._clock.time_ms()
         file = self._create(max(newest, after_id) + 1, records_end)
         self._file = file
@@ -176,25 +178,7 @@ class Journal:
         ``mark`` is the persisted one, so nothing in them is needed to replay. A file that cannot be removed
         is logged, counted and left. Unlinking gigabytes takes its time: not to be called under a lock.
         """
-        limit = min(mark.journal_id, self.mark.journal_id)
-        older = [journal_id for journal_id in self._ids() if journal_id < limit]
-        removed = []
-        for journal_id in older[: max(len(older) - self.settings.backups_max, 0)]:
-            path = f"{self.directory}/{journal_name(journal_id)}"
-            try:
-                self._filesystem.remove(path)
-                removed.append(path)
-            except (StorageError, NotFoundError) as error:
-                self.meters.retire_failures += 1
-                _log.warning("an old journal stays: %s", error)
-        if removed:
-            try:
-                # The names are gone for good: a restart does not find an old journal without its neighbours.
-                self._filesystem.sync_directory(self.directory)
-            except StorageError as error:
-                self.meters.retire_failures += 1
-                _log.warning("old journals may come back after a power cut: %s", error)
-        return removed
+        return self._files.retire(min(mark.journal_id, self.mark.journal_id))
 
     def stop(self) -> None:
         """Write, sync and answer everything that was appended, then close; idempotent."""
@@ -214,15 +198,9 @@ class Journal:
                 thread.join()
         self._zeros.stop()
 
-    def _ids(self) -> list[int]:
-        """Return the ids of the files there are, ascending."""
-        found = map(parse_journal_name, self._filesystem.names(self.directory))
-        return sorted(journal_id for journal_id in found if journal_id is not None)
-
     def _create(self, journal_id: int, previous_end: LastMark | None) -> JournalFile:
         started_s = self._clock.monotonic()
-        version = self.settings.format_version
-        file = JournalFile.create(self._filesystem, self.directory, journal_id, version, previous_end)
+        file = self._files.create(journal_id, previous_end)
         self._zeros.follow(file.path, file.position)
         self.meters.created.add(self._clock.monotonic() - started_s)
         return file
@@ -336,7 +314,7 @@ class Journal:
             # Once: what is written there next is not to be overwritten.
             self._given_up = None
         if self._file_due:
-            self._begin_file(file, max([file.journal_id, *self._ids()]) + 1)
+            self._begin_file(file, max([file.journal_id, *self._files.ids()]) + 1)
             self._file_due = False
 
     def _current_file(self) -> JournalFile:
@@ -443,31 +421,6 @@ class Journal:
             return
         # Records that wait must still be written.
         reported("telling of room in the journal's queue", on_room)
-
-
-def portions(batches: list[JournalBatch], bytes_max: int, padding: bytes = b"") -> Iterator[list[bytes]]:
-    """Yield the pieces of all batches, then ``padding``, in lists of about ``bytes_max``; no piece is cut."""
-    held: list[JournalBatch] = []
-    size_bytes = 0
-    for batch in batches:
-        if held and size_bytes + batch.size_bytes > bytes_max:
-            yield from _cut(held, size_bytes, bytes_max)
-            held, size_bytes = [], 0
-        held.append(batch)
-        size_bytes += batch.size_bytes
-    parts = list(_cut(held, size_bytes, bytes_max))
-    yield from parts[:-1]
-    yield [*parts[-1], padding]
-
-
-def _cut(batches: list[JournalBatch], size_bytes: int, bytes_max: int) -> Iterator[list[bytes]]:
-    """Yield the pieces as one list; those of a batch that is too large by itself in lists of equal length."""
-    pieces = list(chain.from_iterable([batch.pieces for batch in batches]))
-    parts = max(-(-size_bytes // bytes_max), 1)
-    per_part = max(-(-len(pieces) // parts), 1)
-    yield pieces[:per_part]
-    for at in range(per_part, len(pieces), per_part):
-        yield pieces[at : at + per_part]
 
 
 def _is_small(batches: list[JournalBatch]) -> bool:

@@ -216,20 +216,6 @@ def test_a_caller_that_waits_for_room_is_told_when_there_will_be_none() -> None:
             journal.append(batch_of([body(1, 0)], sink))
 
 
-def test_an_old_file_that_cannot_be_removed_stays_and_the_rest_goes() -> None:
-    disk = memory()
-    for journal_id in (1, 2, 3):
-        disk.create(f"{CURRENT}/{journal_id:x}.txn").close()
-    system = FaultyFileSystem(disk, [FaultRule("remove", "2.txn", error_number=errno.EACCES)])
-    with running(system, JournalSettings(preallocation_bytes=0, backups_max=0)) as journal:
-        assert journal.retire(journal.mark) == [f"{CURRENT}/1.txn", f"{CURRENT}/3.txn"]
-        assert journal.meters.retire_failures == 1
-        assert list(journals(disk)) == [2, 4]
-        system.inject(FaultRule("sync_directory", "current"))
-        system.inject(FaultRule("remove", "nothing"))
-        assert journal.failure is None
-
-
 @pytest.mark.parametrize("ending", ["stop", "abort"])
 @pytest.mark.parametrize("seed", range(15))
 def test_appends_race_with_the_end(seed: int, ending: str) -> None:

@@ -17,7 +17,7 @@ from bkctl.codec.last_mark import LastMark
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import Journal, JournalBatch
 from bkctl.engine.journal.group_commit import FlushReason
-from bkctl.engine.journal.journal import ALONE_ENTRIES_MAX, portions
+from bkctl.engine.journal.journal import ALONE_ENTRIES_MAX
 from bkctl.errors import StorageError
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
@@ -513,21 +513,6 @@ def test_a_sink_that_fails_does_not_keep_others_from_their_answers() -> None:
             sink.wait_for(entry + 1)
 
 
-def test_old_files_go_but_for_the_backups_and_the_marked_one() -> None:
-    disk = memory()
-    for journal_id in (1, 2, 3, 0x10, 0x11):
-        disk.create(f"{CURRENT}/{journal_id:x}.txn").close()
-    disk.sync_directory(CURRENT)
-    with running(disk, JournalSettings(preallocation_bytes=0, backups_max=2)) as journal:
-        assert journal.mark.journal_id == 0x12
-        assert journal.retire(LastMark(3, 100)) == []
-        assert journal.retire(LastMark(0x11, 0)) == [f"{CURRENT}/1.txn", f"{CURRENT}/2.txn"]
-        assert list(journals(disk.crash())) == [3, 0x10, 0x11, 0x12]
-        # A mark that is ahead of the journal itself cannot take the file being written.
-        assert journal.retire(LastMark(0x99, 0)) == [f"{CURRENT}/3.txn"]
-        assert list(journals(disk)) == [0x10, 0x11, 0x12]
-
-
 def test_meters_tell_what_happened() -> None:
     sink = RecordingSink()
     with running(memory(), NO_ZEROS) as journal:
@@ -544,18 +529,6 @@ def test_meters_tell_what_happened() -> None:
         assert meters.bytes_written == 512
         assert meters.padding_bytes == 512 - 440
         assert meters.flushes[FlushReason.IDLE] == 1
-
-
-def test_large_groups_are_written_in_portions() -> None:
-    sink = RecordingSink()
-    small = [batch_of([body(1, entry, 100)] * 3, sink) for entry in range(10)]
-    large = batch_of([body(2, entry, 100) for entry in range(50)], sink)
-    batches = [*small, large, *small]
-    expected = [piece for batch in batches for piece in batch.pieces]
-    parts = list(portions(batches, 1000, b"padding"))
-    assert [piece for part in parts for piece in part] == [*expected, b"padding"]
-    assert all(sum(map(len, part)) <= 1010 for part in parts)
-    assert list(portions([JournalBatch([], 0, 0, sink)], 1000)) == [[b""]]
 
 
 def test_a_group_beyond_the_bound_of_a_write_is_whole_on_disk() -> None:
