@@ -34,10 +34,10 @@ from bkctl.engine.cache.compiled_read_cache import CompiledReadCache, read_cache
 from bkctl.engine.cache.entry_table import LEDGER_BYTES, ledger_of
 from bkctl.engine.cache.record_batch import bodies_of
 from bkctl.engine.cache.write_caches import WriteCaches
-from bkctl.engine.db_storage.flush import Flush, ForceFailedError
+from bkctl.engine.db_storage.flush import Flush
+from bkctl.engine.db_storage.flush_turns import FlushTurns
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.db_storage.read_ahead import EntryReader
-from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.ledger_storage import (
     ABSENT_SIZE,
@@ -54,8 +54,6 @@ from bkctl.errors import (
     BookieIOError,
     NoEntryError,
     NoSpaceError,
-    StorageError,
-    SyncError,
 )
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 
@@ -105,7 +103,6 @@ class DbLedgerStorage:
         self.on_space: Callable[[], None] | None = None
         #: Never called: the flush thread makes room without a checkpoint.
         self.on_checkpoint: Callable[[], None] | None = None
-        self._no_space = False
         self.caches = WriteCaches(settings.write_cache_bytes_max)
         self.read_cache = read_cache_of(settings.read_cache_bytes_max)
         self.meters = StorageMeters(self.caches.half_bytes_max)
@@ -125,21 +122,26 @@ class DbLedgerStorage:
             settings=settings,
             meters=self.meters,
         )
-        self._on_failure = on_failure
-        self._failure: BkctlError | None = None
-        self._closed = False
-        # Taken before the engine lock, never under it.
-        self._flush_lock = threading.Lock()
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = EngineThread("DbStorage flush thread", self._run, self._broken)
+        self._turns = FlushTurns(
+            directory,
+            self._flush,
+            self.caches,
+            lock=lock,
+            clock=clock,
+            settings=settings,
+            meters=self.meters,
+            on_failure=on_failure,
+            on_room=self._tell_room,
+            on_no_space=self._tell_no_space,
+            on_space=self._tell_space,
+        )
 
     # --- life -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Open the entry logger and start the flush thread. Raises StorageError, NotFoundError."""
         self._entry_logger.open()
-        self._thread.start()
+        self._turns.start()
 
     def stop(self) -> None:
         """End the flush thread after the flush that it is in, and close everything; never started is fine.
@@ -147,17 +149,14 @@ class DbLedgerStorage:
         It flushes nothing: a last checkpoint comes before it. Readers must be gone. A second call does
         nothing.
         """
-        self._stopping.set()
-        self._wake.set()
-        self._thread.join()
-        with self._flush_lock:
-            if not self._closed:
-                self._closed = True
-                # A part that fails to close does not keep the other parts open.
-                with contextlib.ExitStack() as stack:
-                    stack.callback(self.ledgers.close)
-                    stack.callback(self._locations.close)
-                    stack.callback(self._entry_logger.close)
+        self._turns.stop(self._close)
+
+    def _close(self) -> None:
+        # A part that fails to close does not keep the other parts open.
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.ledgers.close)
+            stack.callback(self._locations.close)
+            stack.callback(self._entry_logger.close)
 
     def abort(self) -> None:
         """Stop as a kill would, with a flush under way ended between its steps. For tests."""
@@ -174,9 +173,9 @@ class DbLedgerStorage:
         Called under the engine lock; memory only.
         """
         if self.caches.active.room(size_bytes, entries):
-            return self._failure is None
-        if self._failure is None and self._swap():
-            self._wake.set()
+            return self._turns.failure is None
+        if self._turns.failure is None and self._turns.swap():
+            self._turns.begin()
             return True
         self.meters.refused_puts += entries
         return False
@@ -194,8 +193,8 @@ class DbLedgerStorage:
         for a caller who knows them anyway. Called under the engine lock after
         :meth:`has_room`; memory only. Raises StorageError after a failure.
         """
-        if self._failure is not None:
-            raise self._refusal()
+        if self._turns.failure is not None:
+            raise self._turns.refusal()
         started_s = self._clock.monotonic()
         self.caches.put_many(keys, bodies, size_bytes, ledgers)
         self.meters.added.add((self._clock.monotonic() - started_s) / max(len(keys), 1), len(keys))
@@ -204,8 +203,8 @@ class DbLedgerStorage:
 
     def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Collection[bytes]) -> None:
         """Add ``count`` entries that come as whole records (``i32 size, body``), as :meth:`put_many` does."""
-        if self._failure is not None:
-            raise self._refusal()
+        if self._turns.failure is not None:
+            raise self._turns.refusal()
         started_s = self._clock.monotonic()
         self.caches.put_records(records, size_bytes, ledgers)
         self.meters.added.add((self._clock.monotonic() - started_s) / max(count, 1), count)
@@ -412,7 +411,7 @@ class DbLedgerStorage:
         then nothing is lost, and the flush thread tries again after ``retry_ms``, unless ``on_failure`` was
         called.
         """
-        self._guarded(self._flush_everything)
+        self._turns.flush()
 
     def while_quiet(self, work: Callable[[], _Result]) -> _Result:
         """Call ``work`` and return its result; no flush runs during the call.
@@ -423,18 +422,7 @@ class DbLedgerStorage:
         sync that fails in it stops the storage, as one of a flush does. Raises what ``work`` raises, and
         StorageError when the storage is closed or has failed.
         """
-        try:
-            with self._flush_lock:
-                if self._failure is not None or self._closed:
-                    raise self._refusal()
-                try:
-                    return work()
-                except SyncError as error:
-                    self._failure = error
-                    raise
-        except SyncError as error:
-            self._on_failure(error)
-            raise
+        return self._turns.while_quiet(work)
 
     def note_synced(self) -> None:
         """Note durably what of the index is synced: in front of the last mark, or of the end of a log.
@@ -466,84 +454,17 @@ class DbLedgerStorage:
         # A flush writes the row before it gives the entry up, so this comes second.
         return self._locations.get_many([key])[0] is None
 
-    def _flush_everything(self) -> bool:
-        freed = False
-        if self.caches.flushing is not None:
-            # That cache was full, or its flush has failed. The active cache is flushed after it.
-            freed = self._flush.run()
-        with self._lock:
-            # The flush thread cannot flush during this call, so a thread that has swapped the caches in
-            # between has swapped the cache that this flush is for.
-            if self.caches.active.count:
-                self._swap()
-        return self._flush.run() or freed
-
-    def _swap(self) -> bool:
-        """Swap the write caches. Called under the engine lock."""
-        size_bytes = self.caches.active.size_bytes
-        swapped = self.caches.swap(self._clock.monotonic())
-        if swapped:
-            self.meters.flush.length = size_bytes
-        return swapped
-
-    def _flush_full(self) -> bool:
-        # After a full disk also the ledger rows alone: whether there is room again is to be seen.
-        return (self.caches.flushing is not None or self._no_space) and self._flush.run()
-
-    def _guarded(self, flush: Callable[[], bool]) -> None:
-        """Run a flush while no other one runs, then report its failure or the room that it made."""
-        freed = False
-        try:
-            with self._flush_lock:
-                if self._failure is not None or self._closed:
-                    raise self._refusal()
-                try:
-                    freed = flush()
-                except ForceFailedError as error:
-                    self._failure = error
-                    raise
-                finally:
-                    flushing = self.caches.flushing
-                    self.meters.flush.length = 0 if flushing is None else flushing.size_bytes
-        except ForceFailedError as error:
-            self._on_failure(error)
-            raise
-        except BkctlError as error:
-            # The flush thread takes it from here.
-            self._wake.set()
-            if isinstance(error, NoSpaceError):
-                self._no_space = True
-                if self.on_no_space is not None:
-                    self.on_no_space(error)
-            raise
-        if self._no_space:
-            self._no_space = False
-            if self.on_space is not None:
-                self.on_space()
-        if freed and self.on_room is not None:
+    def _tell_room(self) -> None:
+        if self.on_room is not None:
             self.on_room()
 
-    def _run(self) -> None:
-        """Run the flush thread."""
-        while True:
-            self._wake.wait()
-            # Before the question, or a stop between the two would be cleared away.
-            self._wake.clear()
-            if self._stopping.is_set() or self._failure is not None:
-                return
-            try:
-                self._guarded(self._flush_full)
-            except ForceFailedError:
-                return
-            except BkctlError as error:
-                _log.error("%s: flush failed, will be tried again: %s", self.directory, error)
-                self._stopping.wait(self.settings.retry_ms / 1000)
-                self._wake.set()
+    def _tell_no_space(self, error: NoSpaceError) -> None:
+        if self.on_no_space is not None:
+            self.on_no_space(error)
 
-    def _broken(self, error: BkctlError) -> None:
-        """End the storage for an error that ended the thread: nothing would be flushed any more."""
-        self._failure = StorageError(f"{self.directory}: {error}", path=self.directory)
-        self._on_failure(self._failure)
+    def _tell_space(self) -> None:
+        if self.on_space is not None:
+            self.on_space()
 
     # --- small things ---------------------------------------------------------------------------------------
 
@@ -557,10 +478,6 @@ class DbLedgerStorage:
             yield from self._locations.entries(ledger)
         except BkctlError as error:
             raise _unreadable(ledger, error) from error
-
-    def _refusal(self) -> StorageError:
-        reason = "closed" if self._failure is None else f"failed: {self._failure}"
-        return StorageError(f"{self.directory}: the storage is {reason}", path=self.directory)
 
 
 def _absent(key: bytes) -> NoEntryError:

@@ -109,7 +109,7 @@ def test_a_sink_that_raises_costs_no_held_add_its_answer() -> None:
         rig.start()
         sinks = [Answers(), BrokenSink(), Answers()]
         storage = rig.bookie.storages[0]
-        with storage._flush_lock:
+        with storage._turns._flush_lock:
             following = hold_adds(rig, sinks)
             rig.clock.advance(1)
             rig.bookie.writes.poke()
@@ -128,7 +128,7 @@ def test_an_unexpected_error_of_the_write_stage_answers_what_is_held_and_stops_t
     with EngineRig(small_settings(write_cache_bytes=8 << 10)) as rig:
         rig.start()
         sinks = [Answers(), Answers()]
-        with rig.bookie.storages[0]._flush_lock:
+        with rig.bookie.storages[0]._turns._flush_lock:
             hold_adds(rig, sinks)
             monkeypatch.setattr(rig.bookie.writes._held, "retry", raising(MemoryError("once")))
             rig.bookie.writes.poke()
