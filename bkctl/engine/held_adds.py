@@ -18,7 +18,7 @@ from bkctl.metrics.stage import StageMeter
 
 
 @dataclass(frozen=True, slots=True)
-class WriteStageSettings:
+class HeldAddsSettings:
     """Bounds of the adds that are held."""
 
     held_entries_max: int = 10_000
@@ -52,7 +52,7 @@ class HeldAdd:
 class HeldAdds:
     """A queue of adds that wait; ``meter`` shows its length in entries."""
 
-    def __init__(self, settings: WriteStageSettings, meter: StageMeter) -> None:
+    def __init__(self, settings: HeldAddsSettings, meter: StageMeter) -> None:
         self._settings = settings
         self._meter = meter
         self._adds: deque[HeldAdd] = deque()

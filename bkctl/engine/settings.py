@@ -8,7 +8,7 @@ from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
-from bkctl.engine.held_adds import WriteStageSettings
+from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.errors import UsageError
 from bkctl.storage_kinds import kind_of_class
 
@@ -28,7 +28,7 @@ class BookieSettings:
     journal: JournalSettings = field(default_factory=JournalSettings)
     entry_log: EntryLogSettings = field(default_factory=EntryLogSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
-    writes: WriteStageSettings = field(default_factory=WriteStageSettings)
+    writes: HeldAddsSettings = field(default_factory=HeldAddsSettings)
     disks: DiskSettings = field(default_factory=DiskSettings)
     gc: GcSettings = field(default_factory=GcSettings)
     descriptors_max: int = 200_000

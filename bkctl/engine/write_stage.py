@@ -22,7 +22,7 @@ from functools import partial
 from bkctl.clock import Clock
 from bkctl.engine.add_run import AddRun, RecordRun, framed
 from bkctl.engine.engine_thread import Actions, EngineThread, call_all
-from bkctl.engine.held_adds import HeldAdd, HeldAdds, Outcome, WriteStageSettings
+from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import LedgerDescriptor
@@ -70,7 +70,7 @@ class WriteStage:
         lock: threading.Lock,
         table: LedgerTable,
         clock: Clock,
-        settings: WriteStageSettings,
+        settings: HeldAddsSettings,
         on_failure: Callable[[BkctlError], None],
         *,
         write_data: bool,

@@ -14,7 +14,7 @@ import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.network import NetworkSettings
-from bkctl.engine.held_adds import WriteStageSettings
+from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.protocol.messages import ReadRequest, Wire
 from bkctl.types import ResultCode
 from bkctl.vfs.faulty import FaultRule
@@ -131,7 +131,7 @@ class HeldBytes:
 @pytest.mark.parametrize("slow", ["journal", "flush", "both"])
 def test_a_slow_disk_costs_no_memory_and_is_got_over(slow: str) -> None:
     journal = JournalSettings(preallocation_bytes=0, queue_bytes_max=MIB, queue_entries_max=2000)
-    writes = WriteStageSettings(held_entries_max=200, held_bytes_max=MIB // 2)
+    writes = HeldAddsSettings(held_entries_max=200, held_bytes_max=MIB // 2)
     rig = EngineRig(
         small_settings(write_cache_bytes=2 * MIB, journal=journal, writes=writes, throttle_ms_max=100)
     )

@@ -16,7 +16,7 @@ from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.add_run import AddRun
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.gc.ports import LedgerDirectory
-from bkctl.engine.held_adds import WriteStageSettings
+from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.replay import ReplayReport
 from bkctl.engine.settings import BookieSettings
@@ -129,7 +129,7 @@ def small_settings(
     directories: int = 1,
     write_cache_bytes: int = 1 << 20,
     journal: JournalSettings | None = None,
-    writes: WriteStageSettings | None = None,
+    writes: HeldAddsSettings | None = None,
     throttle_ms_max: int = 10_000,
 ) -> BookieSettings:
     """Settings of a little bookie whose timers never fire by themselves."""
@@ -143,7 +143,7 @@ def small_settings(
             read_cache_bytes_max=1 << 20,
             throttle_ms_max=throttle_ms_max,
         ),
-        writes=writes or WriteStageSettings(),
+        writes=writes or HeldAddsSettings(),
         disks=DiskSettings(check_interval_ms=3_600_000, free_bytes_min=0),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bkctl.config.bookie import BookieConfig
 from bkctl.config.server_keys.network import QUEUE_PER_THREAD_MAX, NetworkSettings
-from bkctl.engine.held_adds import WriteStageSettings
+from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.engine.settings import BookieSettings
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.server.wire.connection_memory import adds_bytes_max
@@ -23,7 +23,7 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         journal=replace(config.journal, queue_bytes_max=config.journal.queue_bytes_max // len(journals)),
         entry_log=config.entry_log,
         storage=config.storage,
-        writes=WriteStageSettings(
+        writes=HeldAddsSettings(
             held_entries_max=config.network.add_queue_max or QUEUE_PER_THREAD_MAX,
             held_bytes_max=adds_bytes_max(config.network.connection_memory_bytes_max),
         ),

@@ -11,7 +11,7 @@ import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.engine.add_run import AddRun, RecordRun, framed
-from bkctl.engine.held_adds import WriteStageSettings
+from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import (
     BadRequestError,
@@ -274,7 +274,7 @@ def test_force_needs_no_ledger_and_refuses_negative_ids(rig: EngineRig) -> None:
 def full_bookie(*, throttle_ms_max: int = 10_000, **writes: int) -> EngineRig:
     """A bookie whose flush waits, with both write caches full."""
     settings = small_settings(
-        write_cache_bytes=16 << 10, writes=WriteStageSettings(**writes), throttle_ms_max=throttle_ms_max
+        write_cache_bytes=16 << 10, writes=HeldAddsSettings(**writes), throttle_ms_max=throttle_ms_max
     )
     rig = EngineRig(settings)
     rig.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bkctl.engine.engine_thread import Actions
-from bkctl.engine.held_adds import HeldAdd, HeldAdds, Outcome, WriteStageSettings
+from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
 from bkctl.errors import BkctlError, StorageError, TooManyRequestsError
 from bkctl.metrics.stage import StageMeter
 
@@ -41,7 +41,7 @@ class Log:
 
 def queue(entries_max: int = 3, bytes_max: int = 100) -> tuple[HeldAdds, StageMeter]:
     meter = StageMeter("write", bound=entries_max)
-    return HeldAdds(WriteStageSettings(entries_max, bytes_max), meter), meter
+    return HeldAdds(HeldAddsSettings(entries_max, bytes_max), meter), meter
 
 
 def called(actions: Actions) -> None:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bkctl.config.server_keys.network import NetworkSettings
-from bkctl.engine.held_adds import WriteStageSettings
+from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Request, Wire
 from bkctl.protocol.runs import ReadRun
 from bkctl.server.wire.read_turns import ACTIVE_MAX, REQUESTS_MAX, RUN_PLACES, WAITING_MAX, ReadTurns
@@ -157,7 +157,7 @@ def test_adds_in_progress_stop_the_reading_of_the_socket() -> None:
 
 
 def test_held_adds_over_their_bound_are_answered_with_too_many_requests() -> None:
-    writes = WriteStageSettings(held_entries_max=10)
+    writes = HeldAddsSettings(held_entries_max=10)
     rig = EngineRig(small_settings(write_cache_bytes=16 << 10, writes=writes, throttle_ms_max=60_000))
     with ServedEngine(rig) as served, WireClient(served.port, Wire.V2) as client:
         assert client.add(5, 0) is ResultCode.OK

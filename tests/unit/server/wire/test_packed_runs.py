@@ -12,7 +12,7 @@ import pytest
 from bkctl import _kernels
 from bkctl.codec import digest
 from bkctl.engine.add_run import RecordRun
-from bkctl.engine.held_adds import WriteStageSettings
+from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.protocol.messages import AddRequest, Wire
 from bkctl.server.wire import bookie_connection
 from bkctl.types import ResultCode
@@ -142,7 +142,7 @@ def test_a_run_that_waits_for_the_write_cache_is_answered_when_there_is_room(
     rig = EngineRig(
         small_settings(
             write_cache_bytes=64 << 10,
-            writes=WriteStageSettings(held_entries_max=10_000),
+            writes=HeldAddsSettings(held_entries_max=10_000),
             throttle_ms_max=60_000,
         )
     )
