@@ -34,13 +34,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from bkctl.codec.entry import EntryBatch
+from bkctl.engine.digest_evidence import CHECKED_BYTES_MIN, IN_VAIN_MAX, DigestEvidence
+from bkctl.engine.entries_there import entry_there, has_another, is_there
 from bkctl.engine.held_records import HeldRecord, HeldRecords
-from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
-from bkctl.errors import BadRequestError, BookieError
+from bkctl.errors import BadRequestError
 from bkctl.scan.proved_ids import (
-    KEYLESS_DIGESTERS,
     EntryIds,
     ids_of,
     proved_ids,
@@ -51,19 +51,6 @@ from bkctl.scan.proved_ids import (
 
 _log = logging.getLogger(__name__)
 
-#: The header of an entry and the shorter one of the two checksums.
-_CHECKED_BYTES_MIN = 32 + min(digester.size_bytes for digester in KEYLESS_DIGESTERS)
-
-#: Failing entries in a row of a ledger that is not known to have CRCs, or not known at all, whose ids are
-#: looked for in vain: behind these its entries are replayed as they are, or left out.
-_IN_VAIN_MAX = 3
-#: Beside more failing entries than this for each that checks, checksums may fit by chance: one in 2^31 does.
-_FAILING_MAX = 1 << 20
-#: No ledger has so many entries, and not every kind of index takes such an id.
-_FAR_ENTRY = 1 << 37
-#: Entries of a ledger that are read from the storage to learn its digest, and ledgers that are asked so.
-_READ_ENTRIES = 4
-_READ_LEDGERS_MAX = 10_000
 #: Other ledgers whose ids are tried in the place of a record's.
 _TRIED_LEDGERS_MAX = 1000
 #: Bytes of which checksums are computed in search of ids during one start, and the bytes in whose time a
@@ -98,11 +85,7 @@ class DoubtedEntries:
         self._report = report
         self.is_known = is_known
         self._on_doubt = on_doubt
-        self._proven: Counter[int] = Counter()
-        self._failed: Counter[int] = Counter()
-        self._in_vain: Counter[int] = Counter()
-        #: Whether entries in the storage prove that a ledger has CRCs.
-        self._stored: dict[int, bool] = {}
+        self._evidence = DigestEvidence(ledgers)
         self._held = HeldRecords()
         self._next_number = 0
         self._life_ends: dict[int, list[_LifeEnd]] = {}
@@ -126,52 +109,32 @@ class DoubtedEntries:
 
     def hold(self, batch: EntryBatch, path: str) -> EntryBatch:
         """Keep the doubted entries of a batch for :meth:`judge`, and return the others."""
-        failing = set(_failing(batch))
-        if not failing:
-            self._proven.update(batch.ledgers)
-            self._note_replayed(batch)
-            return batch
-        ledgers, sizes = batch.ledgers, batch.sizes
-        short = {index for index in failing if sizes[index] < _CHECKED_BYTES_MIN}
-        # All of the batch is counted first: damaged entries may stand in front of whole ones of their ledger.
-        self._failed.update(ledgers[index] for index in failing - short)
-        self._proven.update(ledger for index, ledger in enumerate(ledgers) if index not in failing)
-        doubted = {
-            index
-            for index in failing
-            if batch.entries[index] >= _FAR_ENTRY
-            # In a ledger with CRCs what is too short for one is a part of another record.
-            or (self._has_crcs if index in short else self._is_doubted)(ledgers[index])
-        }
-        for index in range(len(ledgers)) if self._held or doubted else ():
-            # In their order: a record that is replayed at once is newer than those of its ids that are held.
+        doubted = self._evidence.doubted(batch)
+        # In their order: a record that is replayed at once is newer than those of its ids that are held.
+        for index in range(len(batch.ledgers)) if self._held or doubted else ():
             if index in doubted:
                 self._hold(path, batch.offset(index), batch.body(index))
             else:
-                self._held.supersede(EntryIds(ledgers[index], batch.entries[index]))
-        return batch.select([index for index in range(len(ledgers)) if index not in doubted])
-
-    def _note_replayed(self, batch: EntryBatch) -> None:
-        """Note that all of a batch is replayed: what is held of its ids is older."""
-        if self._held:
-            for ledger, entry in zip(batch.ledgers, batch.entries, strict=True):
-                self._held.supersede(EntryIds(ledger, entry))
+                self._held.supersede(EntryIds(batch.ledgers[index], batch.entries[index]))
+        if not doubted:
+            return batch
+        return batch.select([index for index in range(len(batch.ledgers)) if index not in doubted])
 
     def hold_of_past_life(self, batch: EntryBatch, index: int, path: str) -> bool:
         """Keep an entry of a life that is over if it may be another ledger's; return whether it may."""
         ledger = batch.ledgers[index]
         if proves_itself(batch.body(index)):
-            self._proven[ledger] += 1
+            self._evidence.proven[ledger] += 1
             return False
-        self._failed[ledger] += 1
-        if not self._is_doubted(ledger):
+        self._evidence.failed[ledger] += 1
+        if not self._evidence.is_doubted(ledger):
             return False
         self._hold(path, batch.offset(index), batch.body(index), is_past=True)
         return True
 
     def hold_whole(self, path: str, offset: int, body: bytes, *, is_behind_a_hole: bool) -> None:
         """Keep an entry that looked torn and is not, and whose digest fails; a hole may have come since."""
-        self._failed[ids_of(body).ledger] += len(body) >= _CHECKED_BYTES_MIN
+        self._evidence.failed[ids_of(body).ledger] += len(body) >= CHECKED_BYTES_MIN
         self._hold(path, offset, body, is_behind_a_hole=is_behind_a_hole)
 
     def end_life(self, ledger: int) -> None:
@@ -180,10 +143,9 @@ class DoubtedEntries:
         The records of it that are held are of a life that is over, and are never replayed into the next one.
         """
         if self._held:
-            end = _LifeEnd(self._next_number, bool(self._proven[ledger]))
+            end = _LifeEnd(self._next_number, bool(self._evidence.proven[ledger]))
             self._life_ends.setdefault(ledger, []).append(end)
-        for known in (self._proven, self._failed, self._in_vain, self._stored):
-            known.pop(ledger, None)
+        self._evidence.forget(ledger)
 
     def mend(self, path: str, offset: int, ids: EntryIds, body: bytes) -> bool:
         """Replay an entry under other ids than it says, if its digest proves them; return whether it does."""
@@ -193,17 +155,17 @@ class DoubtedEntries:
         """Replay the held entries as far as their ids are proved or believed: all is known by now."""
         self.judge_held()
         for ledger, each in self._believed.items():
-            if self._has_crcs(ledger):
+            if self._evidence.has_crcs(ledger):
                 self._doubt(each)
         self._believed.clear()
         strangers, self._strangers = self._strangers, []
         named: dict[int, set[int]] = {}
         for each in strangers:
             named.setdefault(each.ids.ledger, set()).add(each.ids.entry)
-        if strangers and self._all_have_crcs():
+        if strangers and self._evidence.all_have_crcs():
             for each in strangers:
                 # Several entries of one ledger are those of a ledger that there was.
-                if len(named[each.ids.ledger]) < _IN_VAIN_MAX or self._had_crcs(each):
+                if len(named[each.ids.ledger]) < IN_VAIN_MAX or self._had_crcs(each):
                     self._doubt(each)
 
     def judge_held(self) -> None:
@@ -249,10 +211,10 @@ class DoubtedEntries:
         """Replay what is held of ledgers with several entries of which none has a CRC that is found."""
         counts = Counter(each.ids.ledger for each in self._held)
         present = [each for each in self._held if self._is_present(each)]
-        tried = [each for each in present if counts[each.ids.ledger] >= _IN_VAIN_MAX]
+        tried = [each for each in present if counts[each.ids.ledger] >= IN_VAIN_MAX]
         gone = {each.number for each in tried if self._seems_keyed(each) and self._is_mended(each)}
         for each in present:
-            vain = self._in_vain[each.ids.ledger] >= _IN_VAIN_MAX
+            vain = self._evidence.is_tried_in_vain(each.ids.ledger)
             if each.number not in gone and vain and self._seems_keyed(each):
                 self._believe(each)
                 gone.add(each.number)
@@ -279,14 +241,14 @@ class DoubtedEntries:
         for end in self._life_ends.get(ledger, ()):
             if held.number < end.number:
                 return end.had_crcs
-        return bool(self._proven[ledger])
+        return bool(self._evidence.proven[ledger])
 
     def _seems_keyed(self, held: HeldRecord) -> bool:
         """Return whether nothing shows so far that an entry's ledger has CRCs: its digest may need a key."""
         ledger = held.ids.ledger
         if held.is_past or self._is_before(held, ledger):
             return not self._had_crcs(held)
-        return self.is_known(ledger) and not self._has_crcs(ledger)
+        return self.is_known(ledger) and not self._evidence.has_crcs(ledger)
 
     def _is_mended(self, held: HeldRecord) -> bool:
         proved = self._proved(held)
@@ -295,33 +257,13 @@ class DoubtedEntries:
         self._mend(held, proved)
         return True
 
-    def _is_doubted(self, ledger: int) -> bool:
-        """Return whether an entry whose digest fails is held: nothing shows that its ledger has no CRCs."""
-        return self._in_vain[ledger] < _IN_VAIN_MAX or self._has_crcs(ledger)
-
-    def _has_crcs(self, ledger: int) -> bool:
-        """Return whether entries of a ledger prove that its digests are CRCs."""
-        proven = self._proven[ledger]
-        if proven:
-            return self._failed[ledger] <= proven * _FAILING_MAX
-        if ledger not in self._stored:
-            if len(self._stored) >= _READ_LEDGERS_MAX or self._ledgers.row(ledger) is None:
-                return False
-            self._stored[ledger] = has_crcs(self._ledgers.storage_of(ledger), ledger)
-        return self._stored[ledger]
-
-    def _all_have_crcs(self) -> bool:
-        """Return whether the ledgers of the journals have CRCs, those that the bookie knows."""
-        known = [ledger for ledger in self._failed | self._proven if self._ledgers.row(ledger) is not None]
-        return bool(known) and all(map(self._has_crcs, known))
-
     def _proved(self, held: HeldRecord) -> EntryIds | None:
         ledger, body = held.ids.ledger, held.body
-        if self._in_vain[ledger] >= _IN_VAIN_MAX and not self._has_crcs(ledger):
+        if not self._evidence.is_doubted(ledger):
             return None
         # Half of the bound is for the others: most of these have a digest that needs a key.
         left = self._bytes_left - (_TRIED_BYTES_MAX // 2 if self._seems_keyed(held) else 0)
-        others = list(islice(self._proven, _TRIED_LEDGERS_MAX))
+        others = list(islice(self._evidence.proven, _TRIED_LEDGERS_MAX))
         trial_bytes = _TRIAL_BYTES + len(body)
         if trials_max(len(others)) * trial_bytes > min(left, _TRIED_BYTES_MAX // 16):
             others = []
@@ -330,7 +272,7 @@ class DoubtedEntries:
         if cost_bytes <= left:
             self._bytes_left -= cost_bytes
             proved = proved_ids(body, others)
-        self._in_vain[ledger] = self._in_vain[ledger] + 1 if proved is None else 0
+        self._evidence.note_trial(ledger, in_vain=proved is None)
         return proved
 
     def _mend(self, held: HeldRecord, proved: EntryIds) -> None:
@@ -359,16 +301,18 @@ class DoubtedEntries:
         """Replay an entry whose ids nothing proves; report it where they are doubtful."""
         ledger, entry = held.ids
         storage = self._ledgers.storage_of(ledger)
-        there = _entry_there(storage, ledger, entry)
+        there = entry_there(storage, ledger, entry)
         taken = there is not None and there != held.body
         if there is not None and proves_itself(there):
-            self._proven[ledger] += 1
-        if self._has_crcs(ledger):
-            neighbours = _is_there(storage, ledger, entry - 1) and _is_there(storage, ledger, entry + 1)
+            self._evidence.proven[ledger] += 1
+        if self._evidence.has_crcs(ledger):
+            neighbours = is_there(storage, ledger, entry - 1) and is_there(storage, ledger, entry + 1)
             if taken or not neighbours:
                 self._doubt(held)
         # A digest that needs a key shows no damage. Then the newer one counts, as with Java.
-        if taken and (self._has_crcs(ledger) or held.is_behind_a_hole or self._held.is_superseded(held)):
+        if taken and (
+            self._evidence.has_crcs(ledger) or held.is_behind_a_hole or self._held.is_superseded(held)
+        ):
             return
         try:
             self._ledgers.put(storage, [held.body[:16]], [held.body])
@@ -385,48 +329,3 @@ class DoubtedEntries:
             f"{held.path}: the digest of the record at offset {held.offset} fails, and that it is entry"
             f" {held.ids.entry} of ledger {held.ids.ledger}, as it says, is not proved"
         )
-
-
-def _failing(batch: EntryBatch) -> list[int]:
-    """Return the indices of the entries of which no CRC checks, those that are too short for one included."""
-    first, *others = KEYLESS_DIGESTERS
-    failing = first.failing(batch.buffer, batch.starts, batch.sizes)
-    for digester in others if failing else ():
-        part = batch.select(failing)
-        failing = [failing[index] for index in digester.failing(part.buffer, part.starts, part.sizes)]
-    return failing
-
-
-def has_another(storage: LedgerStorage, ledger: int, entry: int, body: bytes) -> bool:
-    """Return whether a storage has an entry with other bytes; one that cannot be read counts as not there."""
-    there = _entry_there(storage, ledger, entry)
-    return there is not None and there != body
-
-
-def _entry_there(storage: LedgerStorage, ledger: int, entry: int) -> bytes | None:
-    """Return the entry that a storage has; None for none, and for one that cannot be read."""
-    if entry < 0:
-        return None
-    try:
-        return storage.read(ledger, entry)
-    except BookieError:
-        return None
-
-
-def has_crcs(storage: LedgerStorage, ledger: int) -> bool:
-    """Return whether the digests of a ledger are CRCs: one of its entries in a storage proves itself."""
-    try:
-        entries = list(islice(storage.entries(ledger), _READ_ENTRIES))
-    except BookieError:
-        return False
-    for entry in entries:
-        try:
-            if proves_itself(storage.read(ledger, entry)):
-                return True
-        except BookieError:
-            continue
-    return False
-
-
-def _is_there(storage: LedgerStorage, ledger: int, entry: int) -> bool:
-    return entry < 0 or _entry_there(storage, ledger, entry) is not None

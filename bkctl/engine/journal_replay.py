@@ -24,7 +24,8 @@ from bkctl.codec.entry import HEADER_BYTES, EntryBatch
 from bkctl.codec.journal import RecordKind, journal_name, parse_journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.codec.ledger_data import LedgerData
-from bkctl.engine.doubted_entries import DoubtedEntries, has_another
+from bkctl.engine.doubted_entries import DoubtedEntries
+from bkctl.engine.entries_there import has_another
 from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport

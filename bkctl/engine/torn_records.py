@@ -28,7 +28,9 @@ from __future__ import annotations
 
 import logging
 
-from bkctl.engine.doubted_entries import DoubtedEntries, has_another, has_crcs
+from bkctl.engine.digest_evidence import has_crcs
+from bkctl.engine.doubted_entries import DoubtedEntries
+from bkctl.engine.entries_there import has_another
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.scan.proved_ids import ids_of

@@ -13,6 +13,8 @@ from bkctl.types import DigestType
 from tests.support.engine_rig import KEY, Answers, EngineRig, small_settings
 
 JOURNALS = "/journal0/current"
+#: A journal that takes thousands of records.
+JOURNAL_BYTES_MAX = 1 << 26
 SECTOR_BYTES = 512
 #: Size word, ids, last confirmed, length and CRC-32C in front of a payload.
 HEAD_BYTES = 40
@@ -31,6 +33,15 @@ def add(rig: EngineRig, body: bytes, key: bytes = KEY) -> None:
     answers = Answers()
     rig.bookie.writes.add(SingleAdd(body, key, answers, 0))
     answers.wait(1)
+    assert not answers.bad
+
+
+def add_all(rig: EngineRig, bodies: list[bytes]) -> None:
+    """Add entries side by side, until all are acknowledged."""
+    answers = Answers()
+    for body in bodies:
+        rig.bookie.writes.add(SingleAdd(body, KEY, answers, 0))
+    answers.wait(len(bodies))
     assert not answers.bad
 
 

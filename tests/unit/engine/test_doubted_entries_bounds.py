@@ -5,22 +5,20 @@ from __future__ import annotations
 import pytest
 
 from bkctl.engine import doubted_entries, held_records
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import LedgerLimboError
 from bkctl.scan.proved_ids import EntryIds, with_ids
 from bkctl.types import DigestType
-from tests.support.damaged_journal import add, body_of, journals_of, overwrite, payload_damaged, read
-from tests.support.engine_rig import KEY, OTHER_KEY, Answers, EngineRig
-
-JOURNAL_BYTES_MAX = 1 << 26
-
-
-def add_all(rig: EngineRig, bodies: list[bytes]) -> None:
-    answers = Answers()
-    for body in bodies:
-        rig.bookie.writes.add(SingleAdd(body, KEY, answers, 0))
-    answers.wait(len(bodies))
-    assert not answers.bad
+from tests.support.damaged_journal import (
+    JOURNAL_BYTES_MAX,
+    add,
+    add_all,
+    body_of,
+    journals_of,
+    overwrite,
+    payload_damaged,
+    read,
+)
+from tests.support.engine_rig import OTHER_KEY, EngineRig
 
 
 @pytest.mark.parametrize("ledgers", [1, 100, 900])
@@ -100,18 +98,3 @@ def test_a_large_entry_is_tried_beside_many_ledgers(monkeypatch: pytest.MonkeyPa
         overwrite(after, bodies[3], with_ids(bodies[3], EntryIds(5 | 1 << 20, 3)))
         assert after.start().mended_records == 1
         assert read(after, 5, 3) == bodies[3]
-
-
-def test_many_ledgers_without_checksums_are_asked_for_their_digests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ledger that is known to have CRCs by the index alone is asked behind a thousand others."""
-    rig = EngineRig(journals_of(JOURNAL_BYTES_MAX))
-    rig.start()
-    add_all(rig, [body_of(5, entry) for entry in range(5)])
-    rig.bookie.checkpoint()
-    add_all(rig, [body_of(ledger, 0, b"mac", DigestType.MAC) for ledger in range(1000, 2010)])
-    victim = body_of(5, 5)
-    add(rig, victim)
-    with rig.cut_off() as after:
-        overwrite(after, victim, payload_damaged(with_ids(victim, EntryIds(5, 9))))
-        assert after.start().doubted_records == 1
-        assert read(after, 5, 5) is LedgerLimboError

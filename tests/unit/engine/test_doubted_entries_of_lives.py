@@ -263,20 +263,6 @@ def test_what_is_proved_goes_before_what_is_believed() -> None:
         assert read(after, 5, 2) is LedgerLimboError
 
 
-def test_entries_that_are_too_short_for_a_checksum_prove_nothing_of_their_ledger() -> None:
-    rig = EngineRig()
-    rig.start()
-    for entry in range(3):
-        add(rig, body_of(4, entry))
-    add(rig, body_of(5, 0, b"abc", DigestType.DUMMY))
-    for entry in range(1, 4):
-        add(rig, body_of(5, entry, b"longer payload", DigestType.DUMMY))
-    with rig.cut_off() as after:
-        report = after.start()
-        assert (report.doubted_records, report.limbo_ledgers) == (0, 0)
-        assert read(after, 5, 3) == body_of(5, 3, b"longer payload", DigestType.DUMMY)
-
-
 @pytest.mark.parametrize("accept_loss", [False, True])
 def test_a_short_entry_that_no_index_file_has_a_slot_for_does_not_end_the_start(accept_loss: bool) -> None:
     settings = small_settings()
