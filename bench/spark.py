@@ -446,7 +446,8 @@ def engine_of(plan: dict[str, Any]) -> Iterator[Any]:
 def run_step(engine: Any, step: dict[str, Any], out: Path) -> object:
     """One job, as ``bkctl pipeline run`` runs it."""
     from bkctl.pipeline.jobs.catalogue import job_named
-    from bkctl.pipeline.run import Request, run_job
+    from bkctl.pipeline.run import run_job
+    from bkctl.pipeline.run_request import Request
     from bkctl.vfs import PosixFileSystem
 
     request = Request(job_named(step["job"]), tuple(step["paths"]), str(out), metadata=step["metadata"])

@@ -10,97 +10,54 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from bkctl.errors import NotFoundError, UsageError
-from bkctl.pipeline.engine import Engine, Extraction
+from bkctl.errors import UsageError
+from bkctl.pipeline.engine import Engine
 from bkctl.pipeline.index_spaces import partial_spaces
 from bkctl.pipeline.inherited import MetadataTimes, at_odds, inherited_guards, inherited_unknown
-from bkctl.pipeline.job import Input, Job, Parameters, Snapshot, Statement, result_query
+from bkctl.pipeline.job import Statement, result_query
+from bkctl.pipeline.kept_tables import KeptTables
 from bkctl.pipeline.locations import is_url, local_path, refuse_foreign_schemes
-from bkctl.pipeline.out_directory import claimed, put
-from bkctl.pipeline.results import Outcome, WrittenTable, judged, parquet_schema, write_summary
+from bkctl.pipeline.out_directory import claimed
+from bkctl.pipeline.reservations import Reservations
+from bkctl.pipeline.results import Outcome, judged, write_summary
+from bkctl.pipeline.run_inputs import RunInputs
+from bkctl.pipeline.run_request import Request
 from bkctl.pipeline.set_inputs import (
-    STRIPED,
-    files_of,
-    load_published,
-    load_striped,
     mixed_sources,
     published_sets,
     unknown_of,
 )
-from bkctl.pipeline.sets.choice import Choice, SetWish
+from bkctl.pipeline.sets.choice import Choice
 from bkctl.pipeline.survey import (
-    BOOKIES,
-    INDEXES,
-    KIND_OF,
     Survey,
     bookies_table,
     folded_ranges,
     logs_gone,
     noted_logs_gone,
-    notes_of_logs,
     survey,
     survey_of_few,
-    unread_indexes,
 )
 from bkctl.pipeline.table_sets import (
     TableSet,
-    check_columns,
     metadata_time_ms,
     read_table_set,
     refuse_twins,
-    refuse_undo_file,
     twin_directories,
 )
-from bkctl.pipeline.tables.ledger_source import is_uri
-from bkctl.pipeline.tables.options import Range, TableOptions
-from bkctl.pipeline.tables.registry import table_named
+from bkctl.pipeline.tables.options import Range
 from bkctl.pipeline.uploaded_run import claimed_url, upload
 from bkctl.reporting import Phase, silent_phase
 from bkctl.vfs import FileSystem
 
-BOOKIES_TABLE = "bookies"
 SPARK_FROM_BYTES = 50 << 30
 #: More ledgers than these that a query names are read as one range, not one by one.
 _EXPANDED_MAX = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The request for a run: what to run on what.
-
-    ``metadata`` is a URI, a dump, or a directory with tables ``ledgers`` and ``fragments``;
-    ``metadata_after`` is a second one, of after the files.
-
-    ``options`` say how tables are read: a bookie's name, digests, a password, damage. ``out`` is a directory
-    that is made, is empty, or was written by an earlier run, whose tables of the same names are replaced.
-    ``wish`` says which sets of a store are read.
-    """
-
-    job: Job
-    paths: tuple[str, ...]
-    out: str
-    metadata: str | None = None
-    metadata_after: str | None = None
-    parameters: Parameters = field(default_factory=Parameters)
-    options: TableOptions = field(default_factory=lambda: TableOptions(damage="rows"))
-    wish: SetWish = field(default_factory=SetWish)
-
-    @property
-    def digest_metadata(self) -> str | None:
-        """Return where digests can be learnt from: tables do not hold ledgers' passwords."""
-        return None if self.metadata is None or os.path.isdir(self.metadata) else self.metadata
-
-    @property
-    def two_snapshots(self) -> bool:
-        """Whether metadata is known from before the files were read and from after."""
-        return self.metadata_after is not None or (self.metadata is not None and is_uri(self.metadata))
 
 
 def run_job(
@@ -178,202 +135,63 @@ class _Run:
         self._engine = engine
         self._request = request
         self._surveyed = surveyed
-        self._bookies = bookies
         self._sets = sets
-        self._work_dir = work_dir
-        self._phase = phase
         self._queries = queries
-        self._guards: list[str] = []
-        self._unread_indexes: dict[str, str] = {}
-        self._unknown: list[str] = []
-        self._written: dict[str, WrittenTable] = {}
         self._parameters = replace(request.parameters, two_snapshots=request.two_snapshots)
-        self._log_notes: list[str] = []
-
-    # ------------------------------------------------------------------------------------------ tables in
+        self._reservations = Reservations()
+        self._tables = KeptTables(work_dir, request.out)
+        self._inputs = RunInputs(
+            filesystem,
+            engine,
+            request,
+            surveyed,
+            bookies,
+            sets,
+            self._parameters,
+            tables=self._tables,
+            reservations=self._reservations,
+            phase=phase,
+        )
 
     def read_inputs(self) -> None:
-        """Read metadata first, then files, then metadata again; what waits for a query is read later."""
-        if self._surveyed.by_tasks:
-            notes = self._engine.tasks_folder
-            if notes is None:
-                notes = os.path.join(self._work_dir, ".notes")
-                os.makedirs(notes)
-            self._log_notes = notes_of_logs(self._surveyed, self._engine.each, notes)
-        wanted = [
-            item
-            for item in self._request.job.inputs
-            if self._parameters.wants(item.wanted_by) and item.expands is None
-        ]
-        if self._request.options.damage != "fail" and any(_is_of_index(item) for item in wanted):
-            self._leave_out_indexes()
-        for when in (Snapshot.BEFORE, None, Snapshot.AFTER):
-            for item in wanted:
-                if item.snapshot is when:
-                    self._read(item)
-        for name, query in self._parameters.views().items():
-            self._engine.view(name, query)
+        """Read everything that waits for no query."""
+        self._inputs.read()
 
     def inherit(self, started_ms: int) -> None:
         """Take over what the runs that wrote the table sets could not see."""
         job, request = self._request.job, self._request
         for guard in inherited_guards(self._sets):
-            self._guard(guard)
-        self._unknown += inherited_unknown(self._sets, job)
+            self._reservations.guard(guard)
+        self._reservations.unknown += inherited_unknown(self._sets, job)
         for unknown, why in unknown_of(self._sets, job):
-            self._unknown.append(unknown)
-            self._guard(why)
+            self._reservations.unknown.append(unknown)
+            self._reservations.guard(why)
         if self._sets:
             read_ms = [
                 None if metadata is None else metadata_time_ms(metadata, started_ms)
                 for metadata in (request.metadata, request.metadata_after)
             ]
             for unknown, why in at_odds(self._sets, job, MetadataTimes(*read_ms)):
-                self._unknown.append(unknown)
-                self._guard(why)
+                self._reservations.unknown.append(unknown)
+                self._reservations.guard(why)
 
     def heed(self, choice: Choice) -> None:
         """Take over what is wrong with the stores that sets were chosen from."""
         for problem in choice.problems:
-            self._unknown.append(problem.unknown)
-            self._guard(problem.why)
+            self._reservations.unknown.append(problem.unknown)
+            self._reservations.guard(problem.why)
         for note in choice.notes:
-            self._guard(note)
+            self._reservations.guard(note)
         why = mixed_sources(self._request.job, self._surveyed)
         if why is not None:
-            self._unknown.append("blocks_not_compared")
-            self._guard(why)
-
-    def _leave_out_indexes(self) -> None:
-        """Leave out the indexes that cannot be opened, and report them: they end no run over a fleet."""
-        options = self._request.options
-        self._unread_indexes = unread_indexes(
-            self._filesystem, self._surveyed, options.bookie, self._engine.each
-        )
-        for path, reason in sorted(self._unread_indexes.items()):
-            self._guard(f"the index of {path} is left out: {reason}; 'bkctl doctor' says what to do")
-
-    def _read(self, item: Input, ledgers: tuple[Range, ...] | None = None) -> None:
-        if item.name == BOOKIES_TABLE:
-            self._write_bookies(item)
-            return
-        if item.published_only:
-            load_published(self._engine, item, files_of(self._sets, item, self._request.job))
-            return
-        twin = self._same_snapshot(item)
-        if twin is not None:
-            columns = ", ".join(item.columns) or "*"
-            self._engine.view(item.name, f"SELECT {columns} FROM {twin}")  # noqa: S608 - our names
-            return
-        if item.snapshot is not None:
-            self._read_metadata(item)
-            return
-        paths = self._surveyed.paths_with(item.source)
-        sets = self._sets_with(item)
-        published = files_of(self._sets, item, self._request.job)
-        if not paths and not sets and not published:
-            self._tell_lack(item)
-        options = replace(
-            self._request.options,
-            digest=self._request.options.digest if item.digest else "off",
-            metadata=self._request.digest_metadata if item.digest else None,
-            without_indexes=frozenset(self._unread_indexes) if _is_of_index(item) else frozenset(),
-        )
-        if ledgers is not None:
-            options = replace(options, ledgers=ledgers)
-            paths = paths if ledgers else ()
-        self._extract(item, paths, options, sets, published)
-
-    def _same_snapshot(self, item: Input) -> str | None:
-        """Return the table of before that serves as the one of after: with one snapshot only, else None."""
-        if item.snapshot is not Snapshot.AFTER or self._request.two_snapshots:
-            return None
-        for other in self._request.job.inputs:
-            enough = not other.columns or (item.columns and set(item.columns) <= set(other.columns))
-            if other.snapshot is Snapshot.BEFORE and other.source == item.source and enough:
-                return other.name
-        return None
-
-    def _read_metadata(self, item: Input) -> None:
-        first, second = self._request.metadata, self._request.metadata_after
-        chosen = second if item.snapshot is Snapshot.AFTER and second is not None else first
-        if chosen is None:
-            self._engine.view(item.name, empty_query(item))
-            return
-        refuse_undo_file(chosen)
-        if not self._filesystem_has_directory(chosen):
-            options = TableOptions(metadata=chosen, digest="off", damage="fail")
-            self._extract(item, (), options, [], [])
-            return
-        folder = os.path.join(chosen, item.source)
-        if not os.path.isdir(folder):
-            raise NotFoundError(f"--metadata {chosen}: a directory without table {item.source}")
-        check_columns(folder, item)
-        self._engine.load(item.name, [folder])
-
-    def _filesystem_has_directory(self, path: str) -> bool:
-        facts = None if is_uri(path) else self._filesystem.status(path)
-        return facts is not None and facts.is_dir
-
-    def _sets_with(self, item: Input) -> list[str]:
-        """Return the folders of the table in directories that earlier runs wrote."""
-        folders = []
-        for path in self._surveyed.table_sets:
-            folder = os.path.join(path, item.name)
-            if os.path.isdir(folder):
-                if item.name != BOOKIES_TABLE:
-                    check_columns(folder, item, self._sets)
-                folders.append(folder)
-            elif not item.may_lack:
-                raise NotFoundError(
-                    f"{path}: an earlier run wrote this directory, but not table {item.name}, which "
-                    f"{self._request.job.name} needs; job inventory writes what most jobs need"
-                )
-        return folders
-
-    def _tell_lack(self, item: Input) -> None:
-        kind = KIND_OF.get(item.source, "files")
-        if not item.may_lack:
-            raise NotFoundError(
-                f"{self._request.job.name} needs {kind}: none in {', '.join(self._request.paths)}"
-            )
-        self._guard(f"no {kind} were given: table {item.name} is empty")
-
-    def _extract(
-        self,
-        item: Input,
-        paths: tuple[str, ...],
-        options: TableOptions,
-        sets: list[str],
-        published: list[str],
-    ) -> None:
-        folders = list(sets)
-        if paths or not (sets or published):
-            making = self._fresh(item.name)
-            size = sum(path.bytes for path in self._surveyed.paths if path.path in paths)
-            with self._phase(f"reading {item.name}", size) as advance:
-                planned = self._surveyed.folders_of(item.source) if self._surveyed.by_tasks and paths else ()
-                self._engine.extract(Extraction(item, paths, options, making, planned), advance)
-            folders.append(self._keep(item.name, making, "input"))
-        if item.source in STRIPED:
-            load_striped(self._engine, item, folders, published)
-        else:
-            self._engine.load(item.name, [*folders, *published])
-
-    def _write_bookies(self, item: Input) -> None:
-        folders = [*self._sets_with(item), *files_of(self._sets, item, self._request.job)]
-        # Its columns are those of now, also where all sets are of a version that had fewer.
-        if self._surveyed.paths or not set(BOOKIES.names) <= set(parquet_schema(folders).names):
-            making = self._fresh(item.name)
-            pq.write_table(self._bookies, os.path.join(making, "part-00000.parquet"))
-            folders.append(self._keep(item.name, making, "input"))
-        self._engine.load(item.name, folders)
+            self._reservations.unknown.append("blocks_not_compared")
+            self._reservations.guard(why)
 
     def look_for_twins(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Report two copies of a bookie (two backups, say), which would be taken for one that holds both."""
         for bookie, why in twin_directories(rows).items():
-            self._guard(f"bookie {bookie}: {why}; are there two copies of it? Name one of them")
-            self._unknown.append("twin_directories")
+            self._reservations.guard(f"bookie {bookie}: {why}; are there two copies of it? Name one of them")
+            self._reservations.unknown.append("twin_directories")
 
     def look_for_partial_spaces(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Report indexes that are left out because not all that they take was given; sets report theirs."""
@@ -381,7 +199,7 @@ class _Run:
             return
         sources = [rows, *(one.bookies for one in self._sets if not one.is_published)]
         for why in (why for source in sources for why in partial_spaces(source)):
-            self._guard(why)
+            self._reservations.guard(why)
 
     # ---------------------------------------------------------------------------------------------- queries
 
@@ -409,7 +227,7 @@ class _Run:
             ledgers = folded_ranges([int(row["ledger"]) for row in rows]) if rows else ()
         for item in self._request.job.inputs:
             if item.expands == name:
-                self._read(item, ledgers)
+                self._inputs.read_one(item, ledgers)
 
     def _run(self, statement: Statement) -> None:
         if statement.kind == "view":
@@ -418,45 +236,29 @@ class _Run:
             self._engine.step(statement.name, statement.query)
         else:
             result = self._request.job.result(statement.name)
-            making = self._fresh(statement.name)
+            making = self._tables.fresh(statement.name)
             self._engine.write(result_query(result, statement.query), making)
-            self._engine.load(statement.name, [self._keep(statement.name, making, "result")])
-
-    def _fresh(self, name: str) -> str:
-        folder = os.path.join(self._work_dir, name)
-        os.makedirs(folder)
-        return folder
-
-    def _keep(self, name: str, making: str, role: str) -> str:
-        """Put a finished table in its place, and count it."""
-        folder = os.path.join(self._request.out, name)
-        put(making, folder)
-        self._written[name] = WrittenTable.of(name, role, folder)
-        return folder
-
-    def _guard(self, text: str) -> None:
-        if text not in self._guards:
-            self._guards.append(text)
+            self._engine.load(statement.name, [self._tables.keep(statement.name, making, "result")])
 
     # ---------------------------------------------------------------------------------------------- outcome
 
     def outcome(self, started_s: float) -> Outcome:
         """Return the outcome of the run."""
         if self._surveyed.by_tasks:
-            gone = noted_logs_gone(self._log_notes, self._engine.each)
+            gone = noted_logs_gone(self._inputs.log_notes, self._engine.each)
         else:
             gone = logs_gone(self._filesystem, self._surveyed)
         if gone:
-            self._guard(
+            self._reservations.guard(
                 f"{gone} entry logs went away while files were read: a running bookie compacts. What it "
                 "copied out of them may be in no table: run again, or over a copy, before believing that "
                 "something is missing"
             )
         job, request = self._request.job, self._request
-        unknown = ["unread_indexes"] if self._unread_indexes else []
+        unknown = ["unread_indexes"] if self._inputs.unread_indexes else []
         if gone and job.trusts_absence:
             unknown.append("logs_gone")
-        unknown = list(dict.fromkeys((*unknown, *self._unknown)))
+        unknown = list(dict.fromkeys((*unknown, *self._reservations.unknown)))
         (counts,) = self._engine.rows("SELECT * FROM summary")
         return judged(
             Outcome(
@@ -471,12 +273,14 @@ class _Run:
                 seconds=round(time.time() - started_s, 3),
                 parameters=self._parameters,
                 counts={column.name: counts[column.name] for column in job.result("summary").columns},
-                tables=tuple(self._written.values()),
+                tables=tuple(self._tables.written.values()),
                 guards=tuple(
-                    dict.fromkeys((*self._guards, *job.notes_for(two_snapshots=request.two_snapshots)))
+                    dict.fromkeys(
+                        (*self._reservations.guards, *job.notes_for(two_snapshots=request.two_snapshots))
+                    )
                 ),
                 unread_indexes=(
-                    *self._unread_indexes,
+                    *self._inputs.unread_indexes,
                     *(x for one in self._sets for x in one.unread_indexes),
                 ),
                 logs_gone=gone + sum(one.logs_gone for one in self._sets),
@@ -484,20 +288,6 @@ class _Run:
             job,
             unknown,
         )
-
-
-def _is_of_index(item: Input) -> bool:
-    return KIND_OF.get(item.source) == INDEXES
-
-
-def empty_query(item: Input) -> str:
-    """Return a query with the columns of an input and no row, for a job that can do without it."""
-    schema = table_named(item.source).schema
-    columns = ", ".join(
-        f"CAST(NULL AS {'STRING' if schema.field(name).type == pa.string() else 'BIGINT'}) AS {name}"
-        for name in item.columns
-    )
-    return f"SELECT * FROM (SELECT {columns}) q WHERE 1 = 0"  # noqa: S608 - names of ours
 
 
 def worth_spark(bytes_total: int) -> bool:

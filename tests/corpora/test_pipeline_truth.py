@@ -19,7 +19,8 @@ from bkctl.pipeline.job import Parameters
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.results import Outcome, parquet_files
-from bkctl.pipeline.run import Request, run_job
+from bkctl.pipeline.run import run_job
+from bkctl.pipeline.run_request import Request
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.types import LedgerState
 from bkctl.vfs import PosixFileSystem

@@ -17,7 +17,8 @@ from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.locations import located
 from bkctl.pipeline.results import Outcome
-from bkctl.pipeline.run import Request, run_job
+from bkctl.pipeline.run import run_job
+from bkctl.pipeline.run_request import Request
 from bkctl.vfs import PosixFileSystem
 from tests.support.log_builder import simple_log
 

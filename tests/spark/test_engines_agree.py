@@ -20,7 +20,8 @@ from bkctl.pipeline.job import Input, Parameters
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.results import Outcome, parquet_files
-from bkctl.pipeline.run import Request, run_job
+from bkctl.pipeline.run import run_job
+from bkctl.pipeline.run_request import Request
 from bkctl.pipeline.survey import survey
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.reporting import nobody

@@ -139,7 +139,8 @@ def test_paths_of_this_machine_are_its_own_whatever_the_default_file_system(
 ) -> None:
     """A path without a scheme would be looked for on the cluster's default file system."""
     from bkctl.pipeline.jobs.catalogue import JOBS
-    from bkctl.pipeline.run import Request, run_job
+    from bkctl.pipeline.run import run_job
+    from bkctl.pipeline.run_request import Request
     from bkctl.spark.engine import SparkEngine
     from bkctl.vfs import PosixFileSystem
 

@@ -15,7 +15,8 @@ from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.locations import opened_file
 from bkctl.pipeline.results import Outcome, parquet_files, parquet_schema
-from bkctl.pipeline.run import Request, run_job
+from bkctl.pipeline.run import run_job
+from bkctl.pipeline.run_request import Request
 from bkctl.pipeline.survey import BOOKIES
 from bkctl.pipeline.tables import schemas
 from bkctl.vfs import PosixFileSystem

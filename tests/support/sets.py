@@ -11,7 +11,8 @@ from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.locations import located
 from bkctl.pipeline.results import Outcome
-from bkctl.pipeline.run import Request, run_job
+from bkctl.pipeline.run import run_job
+from bkctl.pipeline.run_request import Request
 from bkctl.pipeline.sets.collection import Collected, CollectRequest, collect
 from bkctl.pipeline.sets.store import SetStore
 from bkctl.pipeline.tables.options import TableOptions

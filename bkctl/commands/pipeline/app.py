@@ -330,7 +330,8 @@ def _parameters(
 def _run(job: Job, chosen: Chosen, parameters: dict[str, Any], reports: ReportOptions) -> Outcome:
     from bkctl.clock import SystemClock
     from bkctl.pipeline.job import Parameters
-    from bkctl.pipeline.run import Request, run_job
+    from bkctl.pipeline.run import run_job
+    from bkctl.pipeline.run_request import Request
     from bkctl.pipeline.tables.options import TableOptions
 
     _refuse(job.name, [option for option in _given(parameters) if option not in job.parameters])

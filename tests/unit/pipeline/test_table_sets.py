@@ -15,7 +15,8 @@ from bkctl.errors import CorruptionError, RefusedError, UsageError
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.results import Outcome
-from bkctl.pipeline.run import Request, run_job
+from bkctl.pipeline.run import run_job
+from bkctl.pipeline.run_request import Request
 from bkctl.pipeline.table_sets import metadata_time_ms, read_table_set
 from bkctl.reporting import Advance, nobody
 from bkctl.vfs import PosixFileSystem
