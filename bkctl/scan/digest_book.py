@@ -20,7 +20,7 @@ from itertools import chain, islice
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
 from bkctl.scan.damage import Verdict
-from bkctl.scan.proved_ids import EntryIds, ids_of, near_ids, with_ids
+from bkctl.scan.proved_ids import EntryIds, first_proved, ids_of, near_ids
 from bkctl.types import DigestType
 
 SETTLED_CHECKS = 3
@@ -276,21 +276,21 @@ class DigestBook:
 
     def _owner(self, body: bytes, siblings: Collection[int]) -> EntryIds | None:
         """Return the ids under which the entry checks, if their ledger is one that is known."""
-        ids = ids_of(body)
+        return first_proved(body, self._trials(ids_of(body), siblings))
+
+    def _trials(self, ids: EntryIds, siblings: Collection[int]) -> Iterator[tuple[EntryIds, list[Digester]]]:
+        """Yield the ids that an entry may have in place of ``ids``, with their digests, within the bound."""
         ledgers = islice(self._others_than(ids.ledger, siblings), SIBLING_LEDGERS_MAX)
         of_ledgers = (EntryIds(ledger, ids.entry) for ledger in ledgers)
         near = near_ids(ids.entry) if self.digester(ids.ledger) is not None else ()
         of_entries = (EntryIds(ids.ledger, entry) for entry in near)
         for other in chain(of_ledgers, of_entries):
             if self._trials_left <= 0:
-                break
+                return
             self._trials_left -= 1
             digester = self.digester(other.ledger)
-            if digester is None or digester.type is DigestType.DUMMY:
-                continue
-            if digester.checks(with_ids(body, other)):
-                return other
-        return None
+            if digester is not None and digester.type is not DigestType.DUMMY:
+                yield other, [digester]
 
     def _others_than(self, own: int, siblings: Collection[int]) -> Iterator[int]:
         """Yield the known ledgers that an entry may belong to, those first whose ids differ in one bit."""
