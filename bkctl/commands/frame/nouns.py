@@ -138,7 +138,7 @@ NOUNS: dict[str, Noun] = {
         ),
         Noun(
             "doctor",
-            "bkctl.commands.doctor",
+            "bkctl.commands.doctor.app",
             "[offline] [online] [reads]",
             "Examine a bookie's directories, or a live bookie.",
             verbs=False,

@@ -1,0 +1,1 @@
+"""``bkctl doctor``: ``app`` has the command, the other modules have its subjects and its report."""
