@@ -1,9 +1,8 @@
-"""What only the embedded tree can get wrong: leases, processes, and changes that are noticed by polling."""
+"""What only the embedded tree can get wrong: leases and processes."""
 
 from __future__ import annotations
 
 import os
-import queue
 import sqlite3
 import subprocess
 import sys
@@ -18,9 +17,7 @@ from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.tree import NodeExistsError, SessionCallbacks
 from bkctl.metadata.uri import open_metadata_store
 from tests.support.manual_clock import ManualClock
-from tests.unit.metadata.embedded.quick_leases import SETTINGS
-
-PATIENCE_S = 20.0
+from tests.unit.metadata.embedded.quick_leases import PATIENCE_S, SETTINGS
 
 #: Makes sequence nodes and says each only when it is acknowledged.
 WRITER = """
@@ -144,22 +141,3 @@ def test_a_store_that_another_process_holds_for_too_long_is_busy_not_broken(path
     blocker.close()
     tree.create("/b")
     tree.close()
-
-
-def test_a_child_that_came_and_went_between_two_looks_is_noticed(path: str) -> None:
-    """Another watch may have seen it: a bookie that turned read-only and left at once stayed in the list."""
-    # The looks come so seldom that both changes lie between two of them.
-    slow = MetadataSettings(session_timeout_ms=1_000, operation_timeout_ms=10_000, watch_poll_ms=500)
-    watching, other = SqliteTree(path, slow, SystemClock()), SqliteTree(path, SETTINGS, SystemClock())
-    try:
-        other.create("/folder", b"")
-        told: queue.Queue[None] = queue.Queue()
-        watching.watch_children("/folder", lambda: told.put(None))
-        told.get(timeout=PATIENCE_S)
-        other.create("/folder/child", b"")
-        other.delete("/folder/child", 0)
-        assert watching.children("/folder") == []
-        told.get(timeout=PATIENCE_S)
-    finally:
-        watching.close()
-        other.close()
