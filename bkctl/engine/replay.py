@@ -29,8 +29,9 @@ from collections.abc import Sequence
 from bkctl.clock import Clock
 from bkctl.codec.last_mark import LastMark
 from bkctl.engine.checkpoint import LastMarks
+from bkctl.engine.file_replay import ReplayedEnd
 from bkctl.engine.gc.ports import LedgerDirectory
-from bkctl.engine.journal_replay import JournalReplay, ReplayedEnd
+from bkctl.engine.journal_replay import JournalReplay
 from bkctl.engine.keyless_ledgers import KeylessLedgers
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.lost_index import LostIndex, put_in_limbo
