@@ -11,7 +11,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from bkctl.clock import Clock
@@ -21,12 +20,13 @@ from bkctl.engine.engine_thread import Actions, call_all
 from bkctl.engine.explicit_lacs import ExplicitLacs
 from bkctl.engine.fencing import Fencing
 from bkctl.engine.gc.collector import Collector
+from bkctl.engine.gc.opening import open_collectors
 from bkctl.engine.gc.policy import Request
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import Done
-from bkctl.engine.ledger_storage import LedgerStorage, LogKeeper
+from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.engine.limbo import LimboExit
 from bkctl.engine.lost_index import find_lost_indexes, journal_places, refuse_lost_indexes
@@ -37,8 +37,6 @@ from bkctl.engine.storage_parts import OpenStorages, OpenStore, StorageParts
 from bkctl.engine.storages import storage_of
 from bkctl.engine.write_stage import WriteStage
 from bkctl.errors import BadRequestError, BkctlError, BookieIOError
-from bkctl.kvstore.base import KeyValueStore
-from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.scan.directory import current
 from bkctl.vfs import WritableFileSystem
 
@@ -130,7 +128,18 @@ class Bookie:
             filesystem, ledger_directories, settings.disks, self._disks_looked_at, self.fail
         )
         #: One for each directory that is collected.
-        self.collectors = self._open_collectors(cluster, opened)
+        self.collectors: list[Collector] = []
+        if cluster is not None:
+            self.collectors = open_collectors(
+                settings,
+                self.storages,
+                cluster,
+                filesystem=filesystem,
+                clock=clock,
+                open_store=self._open_store,
+                delete_ledger=self.collect_ledger,
+                opened=opened,
+            )
         for journal in self.journals:
             journal.on_no_space = partial(self._no_space, journal)
             journal.on_space = partial(self._journal_goes_on, journal)
@@ -370,57 +379,6 @@ class Bookie:
     def _journal(self, number: int) -> Journal:
         directory = current(self.settings.journal_directories[number])
         return Journal(number, directory, self._filesystem, self._clock, self.settings.journal, self.fail)
-
-    def _open_collectors(
-        self, cluster: LedgerDirectory | None, opened: contextlib.ExitStack
-    ) -> list[Collector]:
-        if cluster is None:
-            return []
-        collectors: list[Collector] = []
-        keepers = [keeper for storage in self.storages for keeper in storage.collected]
-        for number, keeper in enumerate(keepers):
-            # Java gives all directories the same place, and does not start with two of them.
-            place = None if len(keepers) == 1 else str(number)
-            rows = self._log_metadata_rows(keeper, place)
-            if rows is not None:
-                opened.callback(rows.close)
-            collectors.append(
-                Collector(
-                    keeper,
-                    cluster,
-                    filesystem=self._filesystem,
-                    clock=self._clock,
-                    settings=replace(self.settings.gc, scratch_directories=self._other_directories(keeper)),
-                    delete_ledger=self.collect_ledger,
-                    scarce_usage=self.settings.disks.usage_warn,
-                    rows=rows,
-                )
-            )
-        return collectors
-
-    def _other_directories(self, keeper: LogKeeper) -> tuple[str, ...]:
-        """Return where a directory's logs are compacted when its own disk has no room for a copy."""
-        given = self.settings.gc.scratch_directories
-        others = [path for path in self.settings.ledger_directories if current(path) != keeper.directory]
-        return given + tuple(others)
-
-    def _log_metadata_rows(self, keeper: LogKeeper, name: str | None) -> KeyValueStore | None:
-        """Open the ``metadata-cache`` of a directory, if it is wanted and can be opened.
-
-        Below a configured path it is in a directory ``name``, None where it is the only one.
-        """
-        gc = self.settings.gc
-        if not gc.metadata_cache or not keeper.index_place.kind.has_metadata_cache:
-            return None
-        place = keeper.directory
-        if gc.metadata_cache_path is not None:
-            place = gc.metadata_cache_path if name is None else f"{gc.metadata_cache_path}/{name}"
-        try:
-            self._filesystem.make_directories(place)
-            return self._open_store(f"{place}/metadata-cache", LEDGERS_PROFILE)
-        except BkctlError as error:
-            _log.warning("entry logs are read again at every start: %s", error)
-            return None
 
 
 class _Forced:

@@ -162,24 +162,6 @@ def test_a_formatted_cluster_deletes_nothing(bookie: EmbeddedBookie) -> None:
     assert bookie.service.bookie.storages[0].ledgers.get(ledger) is not None
 
 
-def test_each_directory_may_compact_by_way_of_the_others(tmp_path: Path) -> None:
-    directories = [str(tmp_path / name) for name in ("l0", "l1", "l2")]
-    with EmbeddedBookie(
-        tmp_path / "b", overrides={**OVERRIDES, "ledgerDirectories": ",".join(directories)}
-    ) as bookie:
-        assert bookie.service is not None
-        assert bookie.service.bookie is not None
-        for number, collector in enumerate(bookie.service.bookie.collectors):
-            others = tuple(path for path in directories if path != directories[number])
-            assert collector._settings.scratch_directories == others
-
-
-def test_an_embedded_engine_without_a_cluster_never_collects() -> None:
-    with EngineRig(small_settings()) as rig:
-        rig.start()
-        assert rig.bookie.collectors == []
-
-
 def test_the_url_is_one() -> None:
     with pytest.raises(UsageError):
         over_http.trigger("localhost:8080", major=True, minor=True)
