@@ -15,10 +15,6 @@ import socket
 from functools import partial
 from typing import cast
 
-from bkctl.engine.add_run import AddRun as EngineAddRun
-from bkctl.engine.add_run import RecordRun
-from bkctl.engine.write_stage import SingleAdd
-from bkctl.errors import BkctlError
 from bkctl.protocol.connection import ServerConnection
 from bkctl.protocol.events import Answer, Close, Refusal, StartTls
 from bkctl.protocol.messages import (
@@ -29,22 +25,18 @@ from bkctl.protocol.messages import (
     ReadRequest,
     Request,
     Response,
-    Wire,
 )
-from bkctl.protocol.runs import AddRun, PackedAddRun, ReadRun, answer_adds
+from bkctl.protocol.runs import AddRun, ReadRun
 from bkctl.protocol.wire import encode_response
-from bkctl.server.wire.add_answers import AddAnswers, PendingAdds
-from bkctl.server.wire.answer_codes import code_of
+from bkctl.server.wire.add_runs import add_one_by_one, add_run
 from bkctl.server.wire.client_socket import keep_alive, unread_bytes, unsent_bytes
 from bkctl.server.wire.connection_memory import READ_BYTES
 from bkctl.server.wire.port import Port
 from bkctl.server.wire.read_runs import ReadRunJob
 from bkctl.server.wire.read_turns import RUN_PLACES, ReadTurns
 from bkctl.server.wire.untaken_answers import UntakenAnswers
-from bkctl.types import ResultCode
 
 _log = logging.getLogger(__name__)
-_KEY_BYTES = 20
 
 
 class BookieConnection(asyncio.Protocol):
@@ -147,7 +139,7 @@ class BookieConnection(asyncio.Protocol):
             self._port.watch.received(self, held_bytes, went_on=bool(events))
         for event in events:
             if isinstance(event, AddRun):
-                self._add_run(event)
+                add_run(self, self._port, event)
             elif isinstance(event, ReadRun):
                 self._read_run(event)
             elif isinstance(event, Request):
@@ -319,69 +311,8 @@ class BookieConnection(asyncio.Protocol):
 
         self._port.answers.post([(self, partial(encode_response, response), ended)])
 
-    def _add_run(self, run: AddRun) -> None:
-        """Hand a run to the engine; one that it does not take as a whole is taken apart."""
-        self._port.adds.begin(self, len(run), run.size_bytes)
-        if not self._add_whole(run):
-            self.add_one_by_one(run)
-
-    def _add_whole(self, run: AddRun) -> bool:
-        pending = PendingAdds(self, run, self._port.now_s())
-        try:
-            taken = self._port.bookie.writes.add_run(_for_engine(run, self._port.add_answers, pending))
-        except BkctlError as error:
-            # The journal has failed; whether the engine took the entries makes no difference now.
-            self._port.add_answers.refuse([pending], code_of(error))
-            return True
-        if taken:
-            self._port.adds.took(len(run), self._port.now_s() - pending.since_s)
-        return taken
-
     def add_one_by_one(self, run: AddRun) -> None:
-        """Add a run that the engine did not take as a whole: some ledger is new, fenced, or has another key.
-
-        Entries of ledgers that are known stay together as far as they stand side by side, the others are
-        added each by itself. Each entry is looked at a fixed number of times, however many ledgers are new.
-        """
-        refused: list[tuple[bytes, ResultCode]] = []
-        refused_bytes = index = tried = 0
-        while index < len(run):
-            if index == tried:
-                tried = max(index + 1, self._port.bookie.writes.end_of_known(run.grants, index))
-                if tried - index > 1 and self._add_whole(_slice(run, index, tried)):
-                    index = tried
-                    continue
-            code = self._add_single(run, index)
-            if code is not None:
-                refused.append((run.tokens[index], code))
-                refused_bytes += len(run.bodies[index])
-            index += 1
-        if refused:
-            self._refuse(run.wire, refused, refused_bytes)
-
-    def _add_single(self, run: AddRun, index: int) -> ResultCode | None:
-        """Add one entry of a run; return None when it was taken, else the answer."""
-        one = _slice(run, index, index + 1)
-        started_s = self._port.now_s()
-        add = SingleAdd(
-            run.bodies[index],
-            run.grants[index][:_KEY_BYTES],
-            self._port.add_answers,
-            PendingAdds(self, one, started_s),
-        )
-        try:
-            self._port.bookie.writes.add(add)
-        except BkctlError as error:
-            return code_of(error)
-        self._port.adds.took(1, self._port.now_s() - started_s)
-        return None
-
-    def _refuse(self, wire: Wire, refused: list[tuple[bytes, ResultCode]], size_bytes: int) -> None:
-        for code in {code for _, code in refused}:
-            tokens = [token for token, its in refused if its is code]
-            self.write(answer_adds(wire, tokens, code))
-            self._port.adds.refused[code] += len(tokens)
-        self._port.adds.end(len(refused), size_bytes)
+        add_one_by_one(self, self._port, run)
 
     def _start_tls(self, event: StartTls) -> None:
         """Answer in clear, then shake hands; no request is read until the handshake is done."""
@@ -425,36 +356,3 @@ class BookieConnection(asyncio.Protocol):
         self._port.closed_for[event.reason] += 1
         _log.debug("%s is disconnected: %s %s", self._peer, event.reason.value, event.detail)
         self.close()
-
-
-def _for_engine(run: AddRun, sink: AddAnswers, pending: PendingAdds) -> EngineAddRun | RecordRun:
-    """Return a run as the engine takes it."""
-
-    def as_lists() -> EngineAddRun:
-        return EngineAddRun(run.grants, run.keys, run.bodies, run.size_bytes, sink, pending)
-
-    if not isinstance(run, PackedAddRun):
-        return as_lists()
-    return RecordRun(
-        run.distinct_grants,
-        run.lacs,
-        run.counts,
-        run.records,
-        len(run),
-        run.size_bytes,
-        sink,
-        pending,
-        as_lists,
-    )
-
-
-def _slice(run: AddRun, start: int, stop: int) -> AddRun:
-    bodies = run.bodies[start:stop]
-    return AddRun(
-        run.wire,
-        run.grants[start:stop],
-        run.keys[start:stop],
-        bodies,
-        run.tokens[start:stop],
-        sum(map(len, bodies)),
-    )

@@ -14,7 +14,7 @@ from bkctl.codec import digest
 from bkctl.engine.add_run import RecordRun
 from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.protocol.messages import AddRequest, Wire
-from bkctl.server.wire import bookie_connection
+from bkctl.server.wire import add_runs
 from bkctl.types import ResultCode
 from bkctl.vfs.faulty import FaultRule
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
@@ -36,7 +36,7 @@ def wire(request: pytest.FixtureRequest) -> Wire:
 def packed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Entries of each run that the engine was given as columns; none: another test."""
     lengths: list[int] = []
-    original = bookie_connection._for_engine
+    original = add_runs._for_engine
 
     def seen(*arguments: object) -> object:
         run = original(*arguments)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
             lengths.append(len(arguments[0]))  # type: ignore[arg-type]
         return run
 
-    monkeypatch.setattr(bookie_connection, "_for_engine", seen)
+    monkeypatch.setattr(add_runs, "_for_engine", seen)
     yield lengths
     assert max(lengths, default=0) >= 8
 

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from bkctl.protocol.runs import AddRun
-from bkctl.server.wire import bookie_connection
-from bkctl.server.wire.bookie_connection import BookieConnection
+from bkctl.server.wire import add_runs
+from bkctl.server.wire.channel import Channel
+from bkctl.server.wire.port import Port
 from bkctl.types import ResultCode
 from tests.support.engine_rig import entry_body
 from tests.support.served_engine import ServedEngine
@@ -21,13 +22,13 @@ COUNT = 300
 def sliced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Entries of each slice that was made of a run."""
     lengths: list[int] = []
-    original = bookie_connection._slice
+    original = add_runs._slice
 
     def counted(run: AddRun, start: int, stop: int) -> AddRun:
         lengths.append(stop - start)
         return original(run, start, stop)
 
-    monkeypatch.setattr(bookie_connection, "_slice", counted)
+    monkeypatch.setattr(add_runs, "_slice", counted)
     return lengths
 
 
@@ -35,13 +36,13 @@ def sliced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Entries of each run that the engine was asked to take."""
     lengths: list[int] = []
-    original = BookieConnection._add_whole
+    original = add_runs._add_whole
 
-    def counted(connection: BookieConnection, run: AddRun) -> bool:
+    def counted(connection: Channel, port: Port, run: AddRun) -> bool:
         lengths.append(len(run))
-        return original(connection, run)
+        return original(connection, port, run)
 
-    monkeypatch.setattr(BookieConnection, "_add_whole", counted)
+    monkeypatch.setattr(add_runs, "_add_whole", counted)
     return lengths
 
 
