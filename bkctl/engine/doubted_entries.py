@@ -40,14 +40,7 @@ from bkctl.engine.held_records import HeldRecord, HeldRecords
 from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.errors import BadRequestError
-from bkctl.scan.proved_ids import (
-    EntryIds,
-    ids_of,
-    proved_ids,
-    proves_itself,
-    trials_max,
-    with_ids,
-)
+from bkctl.scan.proved_ids import EntryIds, ids_of, proved_ids, proves_itself, trials_max, with_ids
 
 _log = logging.getLogger(__name__)
 

@@ -18,14 +18,7 @@ from bkctl.codec.underreplication import ELECTION, VOTE_PREFIX, encode_holder, v
 from bkctl.errors import BkctlError, ConnectionFailedError
 from bkctl.metadata.registration import TreeRegistrationManager
 from bkctl.metadata.subscription import Subscription
-from bkctl.metadata.tree import (
-    ANY_VERSION,
-    NodeExistsError,
-    NodeMissingError,
-    NodeTree,
-    join,
-    require_node,
-)
+from bkctl.metadata.tree import ANY_VERSION, NodeExistsError, NodeMissingError, NodeTree, join, require_node
 from bkctl.metadata.underreplication import refuse_pulsars_own
 
 #: How long a candidate sleeps before it looks again when no change was reported.

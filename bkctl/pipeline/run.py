@@ -28,11 +28,7 @@ from bkctl.pipeline.reservations import Reservations
 from bkctl.pipeline.results import Outcome, judged, write_summary
 from bkctl.pipeline.run_inputs import RunInputs
 from bkctl.pipeline.run_request import Request
-from bkctl.pipeline.set_inputs import (
-    mixed_sources,
-    published_sets,
-    unknown_of,
-)
+from bkctl.pipeline.set_inputs import mixed_sources, published_sets, unknown_of
 from bkctl.pipeline.sets.choice import Choice
 from bkctl.pipeline.survey import (
     Survey,

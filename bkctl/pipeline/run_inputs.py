@@ -16,25 +16,9 @@ from bkctl.pipeline.kept_tables import KeptTables
 from bkctl.pipeline.reservations import Reservations
 from bkctl.pipeline.results import parquet_schema
 from bkctl.pipeline.run_request import Request
-from bkctl.pipeline.set_inputs import (
-    STRIPED,
-    files_of,
-    load_published,
-    load_striped,
-)
-from bkctl.pipeline.survey import (
-    BOOKIES,
-    INDEXES,
-    KIND_OF,
-    Survey,
-    notes_of_logs,
-    unread_indexes,
-)
-from bkctl.pipeline.table_sets import (
-    TableSet,
-    check_columns,
-    refuse_undo_file,
-)
+from bkctl.pipeline.set_inputs import STRIPED, files_of, load_published, load_striped
+from bkctl.pipeline.survey import BOOKIES, INDEXES, KIND_OF, Survey, notes_of_logs, unread_indexes
+from bkctl.pipeline.table_sets import TableSet, check_columns, refuse_undo_file
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import Range, TableOptions
 from bkctl.pipeline.tables.registry import table_named

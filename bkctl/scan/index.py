@@ -19,10 +19,7 @@ from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.kvstore.base import KeyValueReader
 from bkctl.scan.idx_tree import IdxLedgers, IdxLocations, IdxTree, has_idx_files
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS, StoreOpener, open_store
-from bkctl.scan.index_rows import (
-    LedgerSource,
-    LocationSource,
-)
+from bkctl.scan.index_rows import LedgerSource, LocationSource
 from bkctl.scan.ledger_index import LedgerIndex
 from bkctl.scan.location_index import LocationIndex
 from bkctl.storage_kinds import DB, IDX, KINDS, StorageKind

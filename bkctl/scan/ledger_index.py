@@ -16,11 +16,7 @@ from bkctl.codec.ledger_data import (
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import KeyValueReader
 from bkctl.scan.index_databases import decoded, open_store
-from bkctl.scan.index_rows import (
-    IndexDamage,
-    LedgerRow,
-    reason_of,
-)
+from bkctl.scan.index_rows import IndexDamage, LedgerRow, reason_of
 
 
 class LedgerIndex:

@@ -6,20 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bkctl.codec import location
-from bkctl.codec.ledger_data import (
-    encode_ledger_key,
-)
+from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.location import ID_MAX, Location, LocationColumns
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import KeyValueReader, PackedRows, Row
 from bkctl.scan.index_databases import decoded, open_store
-from bkctl.scan.index_rows import (
-    BATCH_ROWS,
-    PACKED_ROWS,
-    IndexDamage,
-    reason_of,
-    select,
-)
+from bkctl.scan.index_rows import BATCH_ROWS, PACKED_ROWS, IndexDamage, reason_of, select
 
 _PREFIX_BYTES = 8
 _PREFIX_MAX = (1 << 64) - 1

@@ -9,10 +9,7 @@ from bkctl.codec.entry_log_metadata import EntryLogMetadata
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import KeyValueReader
 from bkctl.scan.index_databases import decoded, open_store
-from bkctl.scan.index_rows import (
-    IndexDamage,
-    reason_of,
-)
+from bkctl.scan.index_rows import IndexDamage, reason_of
 
 
 class LogMetadataCache:

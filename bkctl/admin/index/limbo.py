@@ -22,10 +22,7 @@ from bkctl.admin.index.stopped_index import IndexDatabases, rocks_databases
 from bkctl.admin.repairs.repair_journal import Intent, begin_repair, changes_database, changes_start
 from bkctl.clock import Clock
 from bkctl.codec.file_info import HEADER_BYTES, LIMBO, FileInfoHeader, index_path
-from bkctl.codec.ledger_data import (
-    encode_ledger_data,
-    encode_ledger_key,
-)
+from bkctl.codec.ledger_data import encode_ledger_data, encode_ledger_key
 from bkctl.codec.location import ID_MAX
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
 from bkctl.errors import CorruptionError, NotFoundError, UsageError

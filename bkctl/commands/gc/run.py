@@ -17,9 +17,7 @@ from bkctl.commands.frame.output import Format, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.gc import online
 from bkctl.commands.gc.offline import PathsArgument, asked_cluster, only_url, spaces_of, threshold_share
-from bkctl.commands.gc.rows import (
-    RUN_SCHEMA,
-)
+from bkctl.commands.gc.rows import RUN_SCHEMA
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.vfs import PosixFileSystem
 

@@ -48,13 +48,7 @@ from bkctl.engine.ledger_storage import (
     StoredLocations,
 )
 from bkctl.engine.storage_meters import StorageMeters
-from bkctl.errors import (
-    BkctlError,
-    BookieError,
-    BookieIOError,
-    NoEntryError,
-    NoSpaceError,
-)
+from bkctl.errors import BkctlError, BookieError, BookieIOError, NoEntryError, NoSpaceError
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 
 _log = logging.getLogger(__name__)

@@ -22,10 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from bkctl.clock import Clock, SystemClock
-from bkctl.errors import (
-    BkctlError,
-    ConnectionFailedError,
-)
+from bkctl.errors import BkctlError, ConnectionFailedError
 from bkctl.metadata.api import VersionConflictError
 from bkctl.metadata.embedded.lease_holder import holder_of, is_gone
 from bkctl.metadata.embedded.polled_watch import PolledWatch

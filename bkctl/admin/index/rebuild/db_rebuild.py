@@ -20,21 +20,11 @@ from bkctl.admin.index.rebuild.difference import Difference, locations_lost, onl
 from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
 from bkctl.admin.index.rebuild.ledger_build import build_ledgers
-from bkctl.admin.index.rebuild.ledger_rows import (
-    LedgerPlan,
-    LedgerSources,
-    plan_ledgers,
-    put_into_limbo,
-)
+from bkctl.admin.index.rebuild.ledger_rows import LedgerPlan, LedgerSources, plan_ledgers, put_into_limbo
 from bkctl.admin.index.rebuild.location_build import build_locations
 from bkctl.admin.index.rebuild.log_files import find_logs
 from bkctl.admin.index.rebuild.log_set import LogSet, check_loss, read_logs
-from bkctl.admin.index.rebuild.old_locations import (
-    NO_LOCATIONS,
-    OldLocations,
-    old_ledgers,
-    rows_of_databases,
-)
+from bkctl.admin.index.rebuild.old_locations import NO_LOCATIONS, OldLocations, old_ledgers, rows_of_databases
 from bkctl.admin.index.rebuild.old_rows import OldRows, read_old_rows
 from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.index.rebuild.rehearsal import rehearsed_logs

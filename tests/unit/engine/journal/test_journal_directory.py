@@ -7,12 +7,7 @@ import errno
 from bkctl.codec.last_mark import LastMark
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
-from tests.support.journal_rig import (
-    CURRENT,
-    journals,
-    memory,
-    running,
-)
+from tests.support.journal_rig import CURRENT, journals, memory, running
 
 
 def test_old_files_go_but_for_the_backups_and_the_marked_one() -> None:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from bkctl.engine.journal import JournalBatch
 from bkctl.engine.journal.portions import portions
-from tests.support.journal_rig import (
-    RecordingSink,
-    batch_of,
-    body,
-)
+from tests.support.journal_rig import RecordingSink, batch_of, body
 
 
 def test_large_groups_are_written_in_portions() -> None:
