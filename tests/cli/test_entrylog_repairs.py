@@ -233,3 +233,25 @@ def test_a_record_of_a_ledger_that_nobody_knows_stays_in_quarantine(run_cli: Run
     assert set(ledgers_in(Path(copy["path"]))) == {1, 2}
     (kept,) = (row for row in others if row["kind"] == "kept")
     assert Path(kept["path"]).read_bytes() == bytes(data)
+
+
+def test_entries_of_which_nothing_proves_that_they_were_here_are_counted_apart(
+    run_cli: Run, tmp_path: Path
+) -> None:
+    """Of a ledger on three bookies with two copies of each entry not every entry is on each of them."""
+    bookie = CheckedBookie(tmp_path / "bookie")
+    bookie.ledger(1)
+    for entry in (0, 2, 4, 6):
+        bookie.add(1, entry)
+    places = [offset for _, offset in bookie.locations.values()]
+    bookie.write()
+    log = bookie.current() / "0.log"
+    data = bytearray(log.read_bytes())
+    data[places[1] - 4 : places[3] - 4] = b"\xee" * (places[3] - places[1])
+    log.write_bytes(data)
+    words = ("entrylog", "salvage", log, "-o", "json")
+    asked = run_cli(*words)
+    assert "give up 2 entries and up to 3 more of 1 ledger" in asked.stderr
+    (lost,) = (row for row in rows(run_cli(*words, "--dry-run"), 1) if row["kind"] == "lost")
+    assert lost["entries"] == "1-5"
+    assert "perhaps never here: 1, 3, 5" in lost["detail"]

@@ -43,7 +43,7 @@ from bkctl.codec.quarantine_manifest import QuarantineManifest, manifest_name
 from bkctl.engine.entrylog.log_allocator import LogIds
 from bkctl.engine.entrylog.log_writer import OFFSET_MAX, LogWriter
 from bkctl.errors import CorruptionError
-from bkctl.reporting import Advance, nobody
+from bkctl.reporting import Advance, counted, nobody
 from bkctl.scan.checked import CheckedBatch
 from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
@@ -66,7 +66,8 @@ class LogSalvage:
     """The effect of a salvage; ``target`` is the id of the fresh log, None where nothing is to be copied.
 
     ``moved`` are the ledgers with a record that is copied, ``second_copies`` the entries whose record is
-    damaged, and that stand whole elsewhere.
+    damaged, and that stand whole elsewhere. ``unproved`` are those among the losses that may never have been
+    here.
     """
 
     place: LogPlace
@@ -76,11 +77,22 @@ class LogSalvage:
     losses: Losses
     moved: frozenset[int] = frozenset()
     second_copies: Mapping[EntryIds, SecondCopy] = field(default_factory=dict)
+    unproved: frozenset[EntryIds] = frozenset()
 
     @property
-    def lost(self) -> int:
-        """The number of entries that no record proves."""
-        return sum(last - first + 1 for loss in self.losses.losses for first, last in loss.entries)
+    def lost(self) -> str:
+        """The number of entries that no record proves, for people."""
+        listed = sum(last - first + 1 for loss in self.losses.losses for first, last in loss.entries)
+        were_here = listed - len(self.unproved)
+        if not self.unproved:
+            return counted(were_here, "entry", "entries")
+        if not were_here:
+            return f"up to {counted(listed, 'entry', 'entries')}"
+        return f"{counted(were_here, 'entry', 'entries')} and up to {len(self.unproved)} more"
+
+    def perhaps_never_here(self, ledger: int) -> tuple[Range, ...]:
+        """Return the lost entries of a ledger of which nothing proves that they were here."""
+        return merged_ranges((ids.entry, ids.entry) for ids in self.unproved if ids.ledger == ledger)
 
     @property
     def is_needed(self) -> bool:
@@ -115,7 +127,8 @@ def plan_salvage(
             elif isinstance(item, Damage):
                 tracker.damaged(item)
         damage = tracker.verdict().damage
-        missing = {ledger: merged_ranges(ranges) for ledger, ranges in reading.lost(damage).items()}
+        lost = reading.lost(damage)
+        missing = {ledger: merged_ranges(ranges) for ledger, ranges in lost.ranges.items()}
         copies = find_second_copies(fs, place, missing, book, advance)
         reading.counts.count_second_copies(copies.values())
         losses = _losses(missing, copies, is_partial=bool(reading.rows.damaged))
@@ -132,6 +145,7 @@ def plan_salvage(
         Losses(place.bookie, MADE_BY, losses),
         frozenset(reading.moved.union(ids.ledger for ids in copies)),
         copies,
+        frozenset(lost.unproved.difference(copies)),
     )
 
 
@@ -194,7 +208,7 @@ def salvage_log(
         _copy(fs, salvage, salvage.target, book, databases, advance)
         _move_rows(fs, place, salvage.target, databases)
     put_rows(fs, [place.space], {ledger: LedgerRecords() for ledger in lost}, lost, databases)
-    reason = f"salvaged: {len(salvage.damage)} damaged ranges, {salvage.lost} entries lost"
+    reason = f"salvaged: {len(salvage.damage)} damaged ranges, {salvage.lost} lost"
     set_aside(
         fs,
         move,

@@ -114,6 +114,18 @@ class KeptRecords:
             yield self.renamed.get(index) or EntryIds(batch.ledgers[index], batch.entries[index])
 
 
+@dataclass(frozen=True, slots=True)
+class LostEntries:
+    """The entries that are lost, in ``ranges`` by ledger.
+
+    The ``unproved`` ones have neither a row nor a record, and lie between entries of their ledger. Where its
+    entries are spread over more bookies than have a copy of each, they may never have been here.
+    """
+
+    ranges: dict[int, list[Range]]
+    unproved: set[EntryIds]
+
+
 @dataclass(slots=True)
 class LogReading:
     """Reads the source of a salvage once, by what the index and the digests say.
@@ -178,9 +190,10 @@ class LogReading:
         counts.count(result)
         return result
 
-    def lost(self, damage: Iterable[Damage]) -> dict[int, list[Range]]:
+    def lost(self, damage: Iterable[Damage]) -> LostEntries:
         """Return the entries that are lost: rows without a record, and what damage names and no row has."""
         ranges: dict[int, list[Range]] = {}
+        proved, guessed = set[EntryIds](), set[EntryIds]()
         for ledger, entry in self.rows.left():
             ranges.setdefault(ledger, []).append((entry, entry))
         for missing in self._named_by(damage):
@@ -198,10 +211,12 @@ class LogReading:
                 if EntryIds(missing.ledger, entry) not in self.renamed
             ]
             found = places(self.locations, [encode_key(missing.ledger, entry) for entry in entries])
-            nowhere = [(entry, entry) for entry, there in zip(entries, found, strict=True) if there is None]
+            nowhere = [entry for entry, there in zip(entries, found, strict=True) if there is None]
             if nowhere:
-                ranges.setdefault(missing.ledger, []).extend(nowhere)
-        return ranges
+                ranges.setdefault(missing.ledger, []).extend((entry, entry) for entry in nowhere)
+                kind = guessed if missing.evidence == "gap" else proved
+                kind.update(EntryIds(missing.ledger, entry) for entry in nowhere)
+        return LostEntries(ranges, guessed - proved)
 
     def _named_by(self, damage: Iterable[Damage]) -> Iterator[MissingEntries]:
         """Yield what damage names, without the ids in headers of places whose entries the index knows."""

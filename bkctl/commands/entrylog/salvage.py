@@ -77,7 +77,8 @@ def salvage_command(
     of the bookie or in quarantine, that one is copied.
 
     The fresh log is durable and has been read back before the index points at it. Entries that the index
-    names and no record proves are listed (--losses), and their ledgers are put into limbo; 'bkctl ledger
+    names and no record proves are listed (--losses), and their ledgers are put into limbo. Listed, too, are
+    ids between them of which nothing proves that they ever were here ('perhaps never here'). 'bkctl ledger
     repair --from' reads that list. At the end the damaged log is moved into quarantine and stays there: it
     is never written to or deleted. A log that is in quarantine already can be salvaged there. 'bkctl repair
     undo' takes a salvage back.
@@ -146,7 +147,7 @@ def _question(salvage: LogSalvage) -> str:
     limbo = len(salvage.losses.losses)
     return (
         f"copy {counted(salvage.counts.copied, 'record')} of {salvage.place.log.path} to a fresh log, give up"
-        f" {counted(salvage.lost, 'entry', 'entries')} of {counted(limbo, 'ledger')}, put into limbo what has"
+        f" {salvage.lost} of {counted(limbo, 'ledger')}, put into limbo what has"
         " lost some, and put the log into quarantine"
     )
 
@@ -213,6 +214,8 @@ def _rows(salvage: LogSalvage) -> Iterator[dict[str, Any]]:
     }
     for loss in salvage.losses.losses:
         more = "perhaps others, too; " if loss.maybe_more else ""
+        if never := salvage.perhaps_never_here(loss.ledger):
+            more += f"perhaps never here: {ranges_text(never)}; "
         yield nothing | {
             "kind": "lost",
             "ledger": loss.ledger,
