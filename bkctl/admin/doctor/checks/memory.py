@@ -9,6 +9,7 @@ from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.next_step import not_ended
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
+from bkctl.kvstore.synced_log import read_note
 from bkctl.scan.index_databases import LOCATIONS
 
 CHECK = "memory"
@@ -71,7 +72,8 @@ def shard_bytes(cache_bytes: int) -> int:
 def _block_cache(exam: Examination) -> Iterator[Finding]:
     """Report a filter that fits no shard: every look-up reads it from disk again, at 100 times the cost.
 
-    So it is with Java's bookie, which may be the one that runs here; ours has a cache of another kind.
+    So it is with Java's bookie; ours has a cache of another kind. Where ours has opened the index last, it is
+    a note, for the day on which Java's comes back.
     """
     assert exam.config is not None, "there is a configuration"
     cache_bytes = exam.config.storage.index_block_cache_bytes
@@ -92,7 +94,7 @@ def _block_cache(exam: Examination) -> Iterator[Finding]:
             yield Finding(
                 CHECK,
                 Kind.BLOCK_CACHE_TOO_SMALL,
-                Severity.WARNING,
+                Severity.NOTE if _is_ours(path) else Severity.WARNING,
                 f"Java's bookie cuts a block cache of {cache_bytes // _MIB} MiB into shards of "
                 f"{room >> 10} KiB, and the filter of the largest table has about {filter_bytes >> 10} KiB, "
                 "so it is read again at every look-up (bkctl's own bookie keeps it)",
@@ -107,3 +109,11 @@ def _block_cache(exam: Examination) -> Iterator[Finding]:
                 dir=place.path,
                 path=path,
             )
+
+
+def _is_ours(database: str) -> bool:
+    """Return whether bkctl, and not Java, has opened a database last: only bkctl notes what is synced."""
+    try:
+        return read_note(database) is not None
+    except OSError:
+        return False

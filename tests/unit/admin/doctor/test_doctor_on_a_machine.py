@@ -21,6 +21,7 @@ from bkctl.admin.doctor.subject import configured_subject
 from bkctl.admin.next_step import NextStep
 from bkctl.directories.holders import Holder
 from bkctl.errors import StorageError
+from bkctl.kvstore.synced_log import SyncedLogs, write_note
 from bkctl.vfs import PosixFileSystem
 
 GIB = 1 << 30
@@ -162,8 +163,9 @@ def test_shards_of_a_block_cache(cache_mib: int, shard_kib: int) -> None:
     assert shard_bytes(cache_mib << 20) == shard_kib << 10
 
 
-def test_a_filter_that_fits_no_shard(exam: Examination) -> None:
-    """A table of 64 MiB has about 9.6 million keys, and a filter of 11.4 MiB."""
+@pytest.fixture
+def large_filter(exam: Examination) -> Path:
+    """A location index with a table of 64 MiB: about 9.6 million keys, and a filter of 11.4 MiB."""
     database = Path(exam.subject.indexes[0].path) / "locations"
     database.mkdir()
     (database / "CURRENT").write_text("MANIFEST-1\n")
@@ -171,6 +173,12 @@ def test_a_filter_that_fits_no_shard(exam: Examination) -> None:
         file.truncate(64 << 20)
     assert exam.config is not None
     exam.subject = configured_subject(exam.filesystem, exam.config.directories)
+    return database
+
+
+@pytest.mark.usefixtures("large_filter")
+def test_a_filter_that_fits_no_shard(exam: Examination) -> None:
+    assert exam.config is not None
     (finding,) = check_memory(exam)
     assert (finding.severity, finding.dir) == (Severity.WARNING, exam.subject.indexes[0].path)
     assert finding.expected.startswith("dbStorage_rocksDB_blockCacheSize=")
@@ -178,6 +186,17 @@ def test_a_filter_that_fits_no_shard(exam: Examination) -> None:
     storage = replace(exam.config.storage, index_block_cache_bytes=needed)
     exam.config = replace(exam.config, storage=storage)
     assert told(check_memory(exam)) == []
+
+
+def test_a_filter_that_fits_no_shard_of_java_is_only_noted_where_bkctl_serves(
+    exam: Examination, large_filter: Path
+) -> None:
+    write_note(str(large_filter), SyncedLogs("MANIFEST-1"))
+    (finding,) = check_memory(exam)
+    assert finding.severity is Severity.NOTE
+    (large_filter / "CURRENT").write_text("MANIFEST-2\n")  # somebody else has opened it since
+    (finding,) = check_memory(exam)
+    assert finding.severity is Severity.WARNING
 
 
 @pytest.mark.parametrize("in_use", [False, True])
