@@ -5,6 +5,7 @@
     BkctlError                 7  anything below
     +- UsageError              2  the call was wrong: an option, a path of the wrong kind
     |  +- MissingPackageError  2  it needs a package that only an extra of bkctl brings
+    |  +- WrongFileError       2  a file that was named is of another kind than it was given as
     +- CorruptionError         1  bytes that cannot be what they should be
     +- PartialError            3  some of what was asked for could not be done
     +- RefusedError            4  doing it would not be safe
@@ -57,6 +58,17 @@ class UsageError(BkctlError):
 
 class MissingPackageError(UsageError):
     """The caller asked for something that needs a package of an extra that is not installed."""
+
+
+class WrongFileError(UsageError):
+    """A file that the caller named is of another kind than it was given as.
+
+    ``what`` is that, and ``expected`` a phrase on how such a file is made or begins.
+    """
+
+    def __init__(self, path: str, what: str, expected: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: is not {what} ({expected})")
 
 
 class CorruptionError(BkctlError):

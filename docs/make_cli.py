@@ -54,10 +54,16 @@ def schema(words: list[str]) -> list[dict[str, Any]]:
     return rows
 
 
+BEHIND_CODES = """A named file that is of another kind than it was given as, a text in the place of a metadata
+dump, is wrong usage (2). One that is of its kind, by its name or by how it begins, and cannot be read is
+damage: 1 of a command that reads, 7 of one that writes."""
+
+
 def page() -> str:
     """The whole page."""
     lines = [HEAD, "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES]
+    lines += ["", BEHIND_CODES]
     for words in commands():
         lines += ["", f"## bkctl {' '.join(words)}", "", "| key | type | meaning |", "|---|---|---|"]
         lines += [f"| `{row['key']}` | {row['type']} | {row['meaning']} |" for row in schema(words)]

@@ -14,7 +14,7 @@ from bkctl.codec.journal import journal_name
 from bkctl.codec.last_id import decode_last_id
 from bkctl.codec.last_mark import decode_last_mark
 from bkctl.codec.ledger_metadata import decode_ledger_metadata
-from bkctl.errors import CorruptionError, NotFoundError, UsageError
+from bkctl.errors import CorruptionError, NotFoundError, UsageError, WrongFileError
 from bkctl.scan import entrylog, journal
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import find_directories, first_bytes, read_small
@@ -105,7 +105,7 @@ def inspect_file(filesystem: FileSystem, path: str) -> Inspection:
         return Inspection(path, kind, size_bytes)
     try:
         facts = reader(filesystem, path)
-    except CorruptionError as error:
+    except (CorruptionError, WrongFileError) as error:
         return Inspection(path, kind, size_bytes, problem=str(error))
     return Inspection(path, kind, size_bytes, facts, facts.pop("problem", None))
 

@@ -18,6 +18,9 @@ from typing import Any
 
 from bkctl.errors import CorruptionError
 
+#: Within so many bytes a document names its kind.
+_BEGIN_BYTES = 256
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
@@ -26,6 +29,10 @@ class DocumentKind:
     title: str
     kind: str
     version: int
+
+    def is_one(self, data: bytes) -> bool:
+        """Return whether bytes begin as a document of this kind does, whole or damaged."""
+        return f'"{self.kind}"'.encode() in data[:_BEGIN_BYTES]
 
     def members(self, data: bytes) -> Any:
         """Return the JSON object of a document. Raises CorruptionError for any other kind or version."""

@@ -28,8 +28,8 @@ from bkctl.codec.json_document import DocumentKind
 
 KIND = "bkctl losses"
 VERSION = 1
-_DOCUMENT = DocumentKind("list of losses", KIND, VERSION)
-_expect = _DOCUMENT.expect
+DOCUMENT = DocumentKind("list of losses", KIND, VERSION)
+_expect = DOCUMENT.expect
 _I64_MAX = 2**63 - 1
 
 Range = tuple[int, int]
@@ -91,7 +91,7 @@ def encode_losses(losses: Losses) -> bytes:
 def decode_losses(data: bytes) -> Losses:
     """Return the list in a document. Raises CorruptionError for anything that :func:`encode_losses` never
     writes; fields of later versions are left out."""
-    document = _DOCUMENT.members(data)
+    document = DOCUMENT.members(data)
     bookie, made_by, rows = (document.get(name) for name in ("bookie", "made_by", "losses"))
     _expect(bookie is None or _is_text(bookie), "a bookie's id", bookie)
     _expect(_is_text(made_by), "the command that made it", made_by)

@@ -21,12 +21,13 @@ of a ledger that is newer the dump says nothing. The undo file of ``ledger delet
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
 from bkctl.codec.ledger_path import split_ledger_path
-from bkctl.errors import CorruptionError
+from bkctl.errors import CorruptionError, WrongFileError
 from bkctl.scan.dumped_nodes import (
     DumpedLedgers,
     DumpedNodes,
@@ -44,6 +45,9 @@ DUMP_BYTES_MAX = 64 << 30
 
 _WHAT = "metadata dump"
 _END = "end"
+#: A dump begins with the path of a node, which other tools may write with an escaped slash, or with its end.
+_BEGIN = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*(?:"(?:\\?/|end")|\Z)')
+_BEGIN_BYTES = 512
 _INSTANCE_ID = "INSTANCEID"
 
 
@@ -105,11 +109,13 @@ class MetadataDump:
 def load_metadata_dump(fs: FileSystem, path: str) -> MetadataDump:
     """Read a dump file, and decode everything in it once.
 
-    Raises CorruptionError naming the file, and the znode where there is one; NotFoundError; StorageError.
-    Looking a ledger up raises the same when the file is not what it was.
+    Raises WrongFileError for a file that does not begin as a dump does, CorruptionError naming the file, and
+    the znode where there is one; NotFoundError; StorageError. Looking a ledger up raises the same when the
+    file is not what it was.
     """
     file = fs.open(path)
     try:
+        _require_dump(file, path)
         return _read(file)
     except CorruptionError as error:
         file.close()
@@ -117,6 +123,11 @@ def load_metadata_dump(fs: FileSystem, path: str) -> MetadataDump:
     except BaseException:
         file.close()
         raise
+
+
+def _require_dump(file: ReadableFile, path: str) -> None:
+    if file.size_bytes <= DUMP_BYTES_MAX and not _BEGIN.match(file.read_at(0, _BEGIN_BYTES)):
+        raise WrongFileError(path, f"a {_WHAT}", "JSON that 'bkctl metadata dump' writes")
 
 
 def decode_metadata_dump(data: bytes) -> MetadataDump:

@@ -9,11 +9,18 @@ from posixpath import basename, join
 from bkctl.admin.cookies.difference import differences
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.journal import journal_name
-from bkctl.codec.last_mark import decode_last_mark
+from bkctl.codec.last_mark import MARK_BYTES, decode_last_mark
 from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.directories.bookie_directories import every_directory
-from bkctl.errors import CorruptionError, NotFoundError
-from bkctl.scan.directory import COOKIE_NAME, current, find_directories, first_bytes, read_small
+from bkctl.errors import CorruptionError, NotFoundError, WrongFileError
+from bkctl.scan.directory import (
+    COOKIE_NAME,
+    LAST_MARK_NAME,
+    current,
+    find_directories,
+    first_bytes,
+    read_small,
+)
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.vfs import FileSystem
 
@@ -71,13 +78,15 @@ class FoundMark:
 def find_cookies(filesystem: FileSystem, paths: Iterable[str]) -> Iterator[FoundCookie]:
     """Yield the cookies of directories, of VERSION files, and of metadata dumps (``zk-*.json``).
 
-    Raises CorruptionError naming the file or the znode, NotFoundError when a path has no cookie.
+    Raises WrongFileError for a named file that is neither, CorruptionError naming the file or the znode,
+    NotFoundError when a path has no cookie.
     """
     for path in paths:
         facts = filesystem.status(path)
         if facts is None:
             raise NotFoundError(f"{path}: no such file or directory")
         if not facts.is_dir:
+            require_cookie(filesystem, path, or_dump=True)
             yield from _in_file(filesystem, path)
             continue
         found = False
@@ -87,6 +96,19 @@ def find_cookies(filesystem: FileSystem, paths: Iterable[str]) -> Iterator[Found
                 yield from _in_file(filesystem, join(directory.path, COOKIE_NAME))
         if not found:
             raise NotFoundError(f"{path}: no cookie ({COOKIE_NAME}) in it")
+
+
+def require_cookie(filesystem: FileSystem, path: str, *, or_dump: bool = False) -> None:
+    """Raise WrongFileError for a file that is no cookie by its name, and does not begin as one does.
+
+    ``or_dump`` passes what may be a metadata dump.
+    """
+    if basename(path) == COOKIE_NAME:
+        return
+    head = first_bytes(filesystem, path, _FRONT_BYTES).lstrip()
+    if not (head[:1].isdigit() or (or_dump and head.startswith(b"{"))):
+        more = " or a metadata dump" if or_dump else ""
+        raise WrongFileError(path, f"a cookie{more}", "a VERSION file begins with the version of its layout")
 
 
 def _in_file(filesystem: FileSystem, path: str) -> Iterator[FoundCookie]:
@@ -137,12 +159,18 @@ def compare_directories(
 
 
 def find_marks(filesystem: FileSystem, paths: Iterable[str]) -> list[FoundMark]:
-    """Find every ``lastMark`` file below the paths. Raises NotFoundError when there is none."""
+    """Find every ``lastMark`` file below the paths.
+
+    Raises NotFoundError when there is none, WrongFileError for a named file that is none by its name and its
+    length.
+    """
     marks: list[FoundMark] = []
     names = list(paths)
     for path in names:
         facts = filesystem.status(path)
         if facts is not None and not facts.is_dir:
+            if facts.size_bytes != MARK_BYTES and LAST_MARK_NAME.fullmatch(basename(path)) is None:
+                raise WrongFileError(path, "a lastMark", "16 bytes: the id of a journal and an offset in it")
             marks.append(_mark(filesystem, path))
             continue
         for directory in find_directories(filesystem, path):

@@ -202,9 +202,11 @@ def _locked(changes: list[CookieChange], *, force: bool) -> AbstractContextManag
 
 def _cookie_bytes(path: str) -> bytes:
     """Read the content of a file that is a cookie; no ``--force`` makes one of anything else."""
+    from bkctl.admin.cookies.in_directories import require_cookie
     from bkctl.codec.cookie import decode_cookie
     from bkctl.scan.directory import read_small
 
+    require_cookie(PosixFileSystem(), path)
     content = read_small(PosixFileSystem(), path)
     try:
         decode_cookie(content)

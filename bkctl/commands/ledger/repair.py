@@ -19,7 +19,7 @@ from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.ledger.listing import LedgerListing
 from bkctl.config.byte_size import parse_byte_size
-from bkctl.errors import RefusedError, UsageError
+from bkctl.errors import CorruptionError, RefusedError, UsageError, WrongFileError
 
 if TYPE_CHECKING:
     from bkctl.client.sync import BookKeeperSync
@@ -190,9 +190,15 @@ def _named(ledgers: list[int] | None, source: str | None) -> list[int] | None:
         raise UsageError("name ledgers, or give --from, not both")
     if source is None:
         return list(dict.fromkeys(ledgers)) if ledgers else None
-    from bkctl.codec.losses import decode_losses
+    from bkctl.codec.losses import DOCUMENT, decode_losses
 
-    return [loss.ledger for loss in decode_losses(file_content(source, "--from")).losses]
+    content = file_content(source, "--from")
+    if not DOCUMENT.is_one(content):
+        raise WrongFileError(source, f"a {DOCUMENT.title}", "JSON that an option --losses writes")
+    try:
+        return [loss.ledger for loss in decode_losses(content).losses]
+    except CorruptionError as error:
+        raise error.located(source) from None
 
 
 def _of_bookies(client: BookKeeperSync, bookies: list[str]) -> list[int]:

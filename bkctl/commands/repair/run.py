@@ -14,7 +14,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, file_content
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.own_command import run_own_command
-from bkctl.errors import RefusedError
+from bkctl.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,7 +64,11 @@ def run_command(
     from bkctl.clock import SystemClock
     from bkctl.vfs import PosixFileSystem
 
-    plan = plan_in(file_content(plan_file, "PLAN"))
+    content = file_content(plan_file, "PLAN")
+    try:
+        plan = plan_in(content)
+    except UsageError as error:
+        raise UsageError(f"{plan_file}: {error}") from None
     filesystem = PosixFileSystem()
     log = PlanLog(filesystem, f"{plan_file}.log", SystemClock())
     records = partial(_records, filesystem, plan)
