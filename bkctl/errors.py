@@ -152,6 +152,11 @@ class StorageError(BkctlError):
         self.offset = offset
         super().__init__(message)
 
+    @property
+    def is_denied(self) -> bool:
+        """Whether the system refused it to this user: nothing then speaks for damage."""
+        return isinstance(self.__cause__, PermissionError)
+
 
 class NoSpaceError(StorageError):
     """No room for new bytes or names, or no descriptor for a file.

@@ -207,7 +207,8 @@ def read_logs(
 ) -> Iterator[LogFacts]:
     """Yield the facts of the space's logs, one by one, a log that cannot be read among them.
 
-    Raises CorruptionError and StorageError when the index or the cluster cannot be read.
+    Raises CorruptionError and StorageError when the index or the cluster cannot be read, StorageError for a
+    log that this user may not read.
     """
     cache = _open_cache(found.space) if quick else None
     try:
@@ -228,7 +229,7 @@ def _read(reader: LogReader, log: LogFile, advance: Advance) -> LogFacts | None:
     except NotFoundError:
         return None  # a running bookie removed it since it was listed
     except StorageError as error:
-        if error.path != log.path:
+        if error.path != log.path or error.is_denied:
             raise
         return unreadable(log, error)
 

@@ -138,6 +138,8 @@ def damage_rows(
     except (NotFoundError, StorageError, CorruptionError) as error:
         if isinstance(error, NotFoundError) and split.kind != INDEX:
             return  # a running bookie removed it since it was listed; its index it never removes
+        if isinstance(error, StorageError) and error.is_denied:
+            raise
         yield unread_row(file, split.kind, error)
 
 

@@ -92,6 +92,8 @@ def _checks(file: SplitFile, split: Split, options: TableOptions) -> Generator[_
     except NotFoundError:
         return True  # a running bookie removed it since it was listed
     except StorageError as error:
+        if error.is_denied:
+            raise
         # Said here: a second reading may succeed, and then nobody would know of what this one left out.
         yield damage_row(unread_row(file, ENTRY_LOG, error))
         return True
