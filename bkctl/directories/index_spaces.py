@@ -110,8 +110,8 @@ def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> li
     """Return the spaces that the given directories have a part in, bookie by bookie.
 
     Their bookies' other directories are looked for among the neighbours and, when a directory is where its
-    cookie says, at the other places that the cookie names. Raises UsageError when there is no index at all
-    or when two of the given directories claim one place of a bookie; StorageError.
+    cookie says, at the other places that the cookie names. Raises NotFoundError when there is no index
+    at all, UsageError when two of the given directories claim one place of a bookie; StorageError.
     """
     spaces: list[IndexSpace] = []
     for bookie in _bookies(filesystem, given):
@@ -124,7 +124,7 @@ def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> li
             spaces.append(_shared_space(bookie, kind or IDX))
     if not spaces:
         listed = ", ".join(directory.path for directory in given)
-        raise UsageError(f"{listed}: no index in it (locations/ and ledgers/, or .idx files)")
+        raise NotFoundError(f"{listed}: no index in it (locations/ and ledgers/, or .idx files)")
     return spaces
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,16 @@ def test_metadata_digest_and_memory(run_cli: Any, bookie: CheckedBookie, tmp_pat
 def test_a_wrong_path_is_never_an_index_without_faults(run_cli: Any, tmp_path: Path) -> None:
     assert run_cli("index", "check", tmp_path / "none").exit_code == 6
     assert run_cli("index", "check", tmp_path).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["index check", "index scan", "index compact --yes", "gc plan", "gc explain", "gc run --yes", "space"],
+)
+def test_a_directory_without_an_index_is_no_such_thing(run_cli: Any, tmp_path: Path, line: str) -> None:
+    journal = shutil.copytree(Path(__file__).parents[1] / "data/demo/bookie1/journal", tmp_path / "journal")
+    refused = run_cli(*line.split(), journal)
+    assert (refused.exit_code, "no index in it" in refused.stderr) == (6, True), refused.stderr
 
 
 def test_schema_and_bad_sizes(run_cli: Any, bookie: CheckedBookie) -> None:

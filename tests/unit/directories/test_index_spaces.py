@@ -9,7 +9,7 @@ import pytest
 
 from bkctl.codec.cookie import Cookie, encode_cookie, join_dirs
 from bkctl.directories.index_spaces import IndexSpace, index_spaces
-from bkctl.errors import UsageError
+from bkctl.errors import NotFoundError, UsageError
 from bkctl.scan.files.paths import directories
 from tests.support.checked_bookie import FILES, CheckedBookie
 
@@ -145,5 +145,5 @@ def test_a_lone_directory_needs_no_cookie(tmp_path: Path) -> None:
 def test_nothing_of_a_bookie_with_an_index_is_refused(tmp_path: Path) -> None:
     made = bookie(tmp_path, with_cookie=False)
     shutil.rmtree(tmp_path / "l0")
-    with pytest.raises(UsageError, match="no index"):
+    with pytest.raises(NotFoundError, match="no index"):
         spaces(made.root)
