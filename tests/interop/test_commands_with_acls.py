@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +18,21 @@ from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 
 Run = Callable[..., Any]
+DEMO = Path(__file__).parents[1] / "data" / "demo"
 
 
-def test_nodes_of_a_user_are_for_that_user(run_cli: Run, zookeeper_server: ZooKeeperServer) -> None:  # noqa: F811
+def test_nodes_of_a_user_are_for_that_user(
+    run_cli: Run,
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     uri = f"zk+hierarchical://{zookeeper_server.address}/{uuid.uuid4().hex}"
     user = {"BKCTL_METADATA_URI": uri, "BKCTL_ZK_DIGEST": "operator:secret"}
     secure = ("-X", "zkEnableSecurity=true")
     assert run_cli("bookies", "init", *secure, env=user).exit_code == 0
     assert run_cli("ledger", "list", *secure, env=user).exit_code == 0
+    pipeline = ("pipeline", "run", "verify", DEMO, "--metadata", uri, "--jobs", "1", "--out")
+    assert run_cli(*pipeline, tmp_path / "ours", env=user).exit_code in (0, 3)
     for env in (
         {"BKCTL_METADATA_URI": uri, "BKCTL_ZK_DIGEST": None},
         {"BKCTL_METADATA_URI": uri, "BKCTL_ZK_DIGEST": "operator:wrong"},
@@ -33,6 +41,8 @@ def test_nodes_of_a_user_are_for_that_user(run_cli: Run, zookeeper_server: ZooKe
         assert (refused.exit_code, refused.stdout) == (4, "")
         assert "authentication needed" in refused.stderr
         assert "secret" not in refused.stderr
+        refused = run_cli(*pipeline, tmp_path / "theirs", env=env)
+        assert (refused.exit_code, "authentication needed" in refused.stderr) == (4, True), refused.stderr
 
 
 def test_a_user_of_sasl_is_named_whole(run_cli: Run, zookeeper_server: ZooKeeperServer) -> None:  # noqa: F811

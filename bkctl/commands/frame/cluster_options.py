@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bkctl.codec.ledger_metadata import LedgerMetadata
     from bkctl.config.values import GivenValues
     from bkctl.metadata.api import MetadataStore
-    from bkctl.metadata.settings import Credentials
 
 _URI_KEYS = {"metadataServiceUri", "zkServers"}
 
@@ -72,10 +71,6 @@ class TlsOptions:
     ] = None
 
 
-#: Environment variables for ZooKeeper: user:password of its digest scheme; a user of SASL, its password.
-ZK_DIGEST, ZK_SASL_USER, ZK_SASL_PASSWORD = "BKCTL_ZK_DIGEST", "BKCTL_ZK_SASL_USER", "BKCTL_ZK_SASL_PASSWORD"
-
-
 def open_cluster(options: ConfigurationOptions) -> MetadataStore:
     """Open the metadata store that the options, the environment or ``./bkctl-data`` name.
 
@@ -84,6 +79,7 @@ def open_cluster(options: ConfigurationOptions) -> MetadataStore:
     from bkctl.config.loader import DATA_DIRECTORY, without_a_file
     from bkctl.config.metadata_uri import metadata_uri as uri_of
     from bkctl.config.values import Notice
+    from bkctl.metadata.login import logged_in
     from bkctl.metadata.settings import MetadataSettings
     from bkctl.metadata.uri import open_metadata_store
 
@@ -110,10 +106,8 @@ def open_cluster(options: ConfigurationOptions) -> MetadataStore:
         or standard.retry_backoff_start_ms,
         retry_backoff_max_ms=values.integer_or_none("zkRetryBackoffMaxMs") or standard.retry_backoff_max_ms,
         secure_acls=values.truth("zkEnableSecurity"),
-        sasl=_zookeeper_user(),
-        digest_auth=os.environ.get(ZK_DIGEST) or None,
     )
-    return open_metadata_store(uri, settings)
+    return open_metadata_store(uri, logged_in(os.environ, settings))
 
 
 @contextmanager
@@ -205,15 +199,3 @@ def _values(conf: str | None, keys: dict[str, str], defaults: dict[str, tuple[st
 
     properties = Properties() if conf is None else load_properties(conf, os.environ, read_bytes)
     return GivenValues(gather(properties, defaults, os.environ, keys), os.environ)
-
-
-def _zookeeper_user() -> Credentials | None:
-    """Return a user of SASL for ZooKeeper, from the environment."""
-    from bkctl.metadata.settings import Credentials
-
-    user, password = os.environ.get(ZK_SASL_USER), os.environ.get(ZK_SASL_PASSWORD)
-    if not user and not password:
-        return None
-    if not user or not password:
-        raise UsageError(f"{ZK_SASL_USER} and {ZK_SASL_PASSWORD} go together")
-    return Credentials(user, password)

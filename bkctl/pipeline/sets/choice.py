@@ -8,6 +8,7 @@ it is not examined.
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -179,9 +180,10 @@ def read_cluster(filesystem: FileSystem, metadata: str | None) -> Cluster:
     if metadata is None:
         return Cluster()
     if is_uri(metadata):
+        from bkctl.metadata.login import logged_in
         from bkctl.metadata.uri import open_metadata_store
 
-        with open_metadata_store(metadata) as store:
+        with open_metadata_store(metadata, logged_in(os.environ)) as store:
             return Cluster(store.layout.instance_id(), frozenset(store.cookies.cookie_bookies()))
     facts = filesystem.status(metadata)
     if facts is None:

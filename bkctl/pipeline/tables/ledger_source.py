@@ -6,6 +6,7 @@ without it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -48,9 +49,10 @@ def metadata_of(options: TableOptions, paths: Iterable[str]) -> str:
 
 def ledger_ids(metadata: str) -> Iterator[int]:
     """Yield the ids of all ledgers of a metadata store, ascending. Raises as the store does."""
+    from bkctl.metadata.login import logged_in
     from bkctl.metadata.uri import open_metadata_store
 
-    with open_metadata_store(metadata) as store:
+    with open_metadata_store(metadata, logged_in(os.environ)) as store:
         yield from store.ledgers.ledgers()
 
 
@@ -76,9 +78,10 @@ def _dumped(filesystem: FileSystem, path: str, ids: Iterable[int] | None) -> Ite
 
 def _stored(metadata: str, ids: Iterable[int] | None) -> Iterator[DescribedLedger]:
     from bkctl.metadata.ledger_filter import LedgerFilter, UnreadableLedger, creation_ms, list_ledgers
+    from bkctl.metadata.login import logged_in
     from bkctl.metadata.uri import open_metadata_store
 
-    with open_metadata_store(metadata) as store:
+    with open_metadata_store(metadata, logged_in(os.environ)) as store:
         if ids is not None:
             for ledger, stored in store.ledgers.read_ledgers(ids):
                 if isinstance(stored, CorruptionError):
