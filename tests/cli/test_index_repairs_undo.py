@@ -94,6 +94,26 @@ def test_flags_that_were_set_or_cleared_are_undone(run_cli: Run, bookie: Truthfu
     undone(run_cli, bookie, "index limbo", before)
 
 
+def test_every_flag_is_cleared_at_once(run_cli: Run, bookie: TruthfulBookie) -> None:
+    words = ("index", "limbo", bookie.root, "--clear", "--all")
+    assert run_cli("index", "limbo", *map(str, LIVE[:2]), bookie.root, "--yes").exit_code == 0
+    assert run_cli("repair", "forget", bookie.root, "--yes").exit_code == 0
+    before = content(bookie.root)
+    planned = run_cli(*words, "--dry-run")
+    assert [(row["ledger"], row["changed"]) for row in from_ndjson(planned.stdout)] == [
+        (ledger, True) for ledger in LIVE[:2]
+    ]
+    asked = run_cli(*words)
+    assert (asked.exit_code, "clear the limbo flag of 2 ledgers" in asked.stderr) == (4, True), asked.stderr
+    assert content(bookie.root) == before
+    assert run_cli(*words, "--yes").stdout == planned.stdout
+    again = run_cli(*words)  # nothing to do, nothing to ask
+    assert (again.exit_code, again.stdout) == (0, "")
+    for wrong in (("index", "limbo", "1", bookie.root, "--clear"), ("index", "limbo", bookie.root)):
+        assert run_cli(*wrong, "--all", "--yes").exit_code == 2
+    undone(run_cli, bookie, "index limbo", before)
+
+
 def test_where_nothing_changes_nothing_is_written(run_cli: Run, bookie: TruthfulBookie) -> None:
     before = content(bookie.root)
     assert run_cli("index", "repair", bookie.root, "--yes").exit_code == 0

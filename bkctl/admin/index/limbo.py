@@ -29,7 +29,9 @@ from bkctl.errors import CorruptionError, NotFoundError, UsageError
 from bkctl.kvstore.base import KeyValueReader, Operation, Put
 from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.idx_tree import IdxTree
+from bkctl.scan.index import open_index
 from bkctl.scan.index_databases import LEDGERS
+from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import FileSystem, WritableFileSystem
 
 MADE_BY = "index limbo"
@@ -78,6 +80,27 @@ def plan_limbo(
         names = ", ".join(map(str, missing))
         raise NotFoundError(f"ledger {names}: no row in {', '.join(dirs)}; nothing was changed")
     return rows
+
+
+def ledgers_in_limbo(fs: FileSystem, dirs: Sequence[str]) -> list[int]:
+    """Return the ledgers that have the flag in one of the directories, ascending.
+
+    Raises CorruptionError where a row does not decode, which may have it, and StorageError.
+    """
+    found: set[int] = set()
+    for directory in dirs:
+        index = open_index(fs, directory)
+        if index is None:
+            continue
+        with index:
+            for row in index.ledgers.merged():
+                if isinstance(row, IndexDamage):
+                    raise CorruptionError(
+                        f"row {row.key_hex}", expected="a row of a ledger", found=row.reason, path=row.path
+                    )
+                if row.data.limbo:
+                    found.add(row.ledger)
+    return sorted(found)
 
 
 def set_limbo_on_record(

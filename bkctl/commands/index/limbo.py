@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from bkctl.errors import UsageError
 from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
+if TYPE_CHECKING:
+    from bkctl.admin.index.limbo import LimboRow
+
 LIMBO_SCHEMA: Schema = (
     DIR,
     Key("ledger", "int", "ledger id"),
@@ -27,9 +30,15 @@ LIMBO_SCHEMA: Schema = (
 @takes(LIMBO_SCHEMA)
 def limbo_command(
     targets: Annotated[
-        list[str], typer.Argument(metavar="LEDGER... [PATH...]", help="The ledgers, and where to look.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="LEDGER... [PATH...]", show_default=False, help="The ledgers, and where to look."
+        ),
+    ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Clear the flag instead of setting it.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="With --clear: every ledger that has the flag, none is named.")
+    ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
@@ -46,24 +55,33 @@ def limbo_command(
       bkctl index limbo 42 43 /data/bookie/ledgers --yes
 
       bkctl index limbo 42 /data/bookie/ledgers --clear --dry-run
+
+      bkctl index limbo --clear --all /data/bookie/ledgers
     """
-    from bkctl.admin.index.limbo import plan_limbo, set_limbo_on_record
+    from bkctl.admin.index.limbo import ledgers_in_limbo, plan_limbo, set_limbo_on_record
     from bkctl.admin.index.stopped_index import rocks_databases
     from bkctl.admin.repairs.repair_undo import settle_before
     from bkctl.clock import SystemClock
 
-    paths, ledgers = split_targets(targets, int)
-    if not ledgers:
+    paths, ledgers = split_targets(targets or [], int)
+    if every and (ledgers or not clear):
+        raise UsageError("--all goes with --clear, and without names of ledgers")
+    if not (every or ledgers):
         raise UsageError("name the ledgers: bkctl index limbo LEDGER... [PATH...]")
     filesystem = PosixFileSystem()
     paths = paths_or_default(paths)
     settle_before(filesystem, paths, dry_run=dry_run)
     dirs = index_dirs(paths)
+
+    def planned() -> list[LimboRow]:
+        chosen = ledgers_in_limbo(filesystem, dirs) if every else ledgers
+        return plan_limbo(filesystem, dirs, chosen, limbo=not clear)
+
     if dry_run:
-        write_rows(plan_limbo(filesystem, dirs, ledgers, limbo=not clear), LIMBO_SCHEMA, output)
+        write_rows(planned(), LIMBO_SCHEMA, output)
         return
     with locked(dirs) as lock:
-        rows = plan_limbo(filesystem, dirs, ledgers, limbo=not clear)
+        rows = planned()
         changes = sum(row.changed for row in rows)
         if changes:
             ask(f"{'clear' if clear else 'set'} the limbo flag of {counted(changes, 'ledger')}", yes=yes)
