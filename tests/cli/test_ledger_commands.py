@@ -673,6 +673,9 @@ def test_delete_asks_and_restore_brings_it_back_byte_for_byte(
     assert stat.S_IMODE(undo.stat().st_mode) == 0o600
     assert run_cli("ledger", "show", ledger, env=env).exit_code == 6
 
+    (planned,) = from_ndjson(run_cli("ledger", "restore", undo, "--dry-run", env=env).stdout)
+    assert planned == {"ledger": ledger, "state": "CLOSED", "version": None}
+    assert run_cli("ledger", "show", ledger, env=env).exit_code == 6
     (row,) = from_ndjson(run_cli("ledger", "restore", undo, env=env).stdout)
     assert row == {"ledger": ledger, "state": "CLOSED", "version": 0}
     with open_metadata_store(cluster.metadata_uri) as store:

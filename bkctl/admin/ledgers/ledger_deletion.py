@@ -19,11 +19,11 @@ from bkctl.scan.metadata_dump import DumpKind, MetadataDump
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A ledger that has metadata again."""
+    """A ledger that has metadata again, or would have: then without a version."""
 
     ledger: int
     metadata: LedgerMetadata
-    version: int
+    version: int | None
 
 
 def write_undo_file(path: str, store: MetadataStore, ledgers: Sequence[StoredLedger], time_ms: int) -> None:
@@ -47,11 +47,13 @@ def write_undo_file(path: str, store: MetadataStore, ledgers: Sequence[StoredLed
     write_dump_file(path, Dump(DumpKind.UNDO, nodes, time_ms))
 
 
-def restore_ledgers(store: MetadataStore, dump: MetadataDump, wanted: Iterable[int] | None) -> list[Restored]:
+def restore_ledgers(
+    store: MetadataStore, dump: MetadataDump, wanted: Iterable[int] | None, *, dry_run: bool = False
+) -> list[Restored]:
     """Store the metadata of a dump's ledgers (None: of all) again, byte for byte.
 
-    Raises NotFoundError for a ledger that is not in the dump, and RefusedError when one is in the store,
-    both before anything is written.
+    With ``dry_run`` nothing is written. Raises NotFoundError for a ledger that is not in the dump, and
+    RefusedError when one is in the store, both before anything is written.
     """
     ids = list(dump.ledgers) if wanted is None else list(wanted)
     for ledger in ids:
@@ -62,5 +64,6 @@ def restore_ledgers(store: MetadataStore, dump: MetadataDump, wanted: Iterable[i
     done = []
     for ledger in ids:
         metadata = dump.ledgers[ledger]
-        done.append(Restored(ledger, metadata, store.ledgers.create_ledger(ledger, metadata)))
+        version = None if dry_run else store.ledgers.create_ledger(ledger, metadata)
+        done.append(Restored(ledger, metadata, version))
     return done

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
-from bkctl.commands.frame.confirmation import YesOption, ask
+from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.ledger_options import parse_ledger_id
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
@@ -17,7 +17,7 @@ from bkctl.errors import RefusedError
 RESTORE_SCHEMA: Schema = (
     Key("ledger", "int", "ledger id"),
     Key("state", "string", "OPEN, IN_RECOVERY or CLOSED"),
-    Key("version", "int", "version of the new metadata"),
+    Key("version", "int or null", "version of the new metadata; null with --dry-run"),
 )
 
 
@@ -31,6 +31,7 @@ def restore_command(
         list[int] | None,
         typer.Option("--ledger", metavar="ID", parser=parse_ledger_id, help="Only this one; repeatable."),
     ] = None,
+    dry_run: DryRunOption = False,
     yes: YesOption = False,
     *,
     cluster: ClusterOptions,
@@ -44,7 +45,7 @@ def restore_command(
 
     Examples:
 
-      bkctl ledger restore ledger-42-1700000000000.undo.json
+      bkctl ledger restore ledger-42-1700000000000.undo.json --dry-run
 
       bkctl ledger restore cluster.json --ledger 42
     """
@@ -55,13 +56,9 @@ def restore_command(
     dump = load_metadata_dump(PosixFileSystem(), file)
     if not dump.ledgers:
         raise RefusedError(f"{file}: no ledger in it")
-    if ledger is None and len(dump.znodes) > len(dump.ledgers):
-        ask(
-            f"restore all {len(dump.ledgers)} ledgers of a dump of a whole cluster",
-            yes=yes,
-            has_dry_run=False,
-        )
+    if not dry_run and ledger is None and len(dump.znodes) > len(dump.ledgers):
+        ask(f"restore all {len(dump.ledgers)} ledgers of a dump of a whole cluster", yes=yes)
     with open_cluster(cluster) as store:
-        done = restore_ledgers(store, dump, ledger)
+        done = restore_ledgers(store, dump, ledger, dry_run=dry_run)
     rows = ({"ledger": one.ledger, "state": one.metadata.state.value, "version": one.version} for one in done)
     write_rows(rows, RESTORE_SCHEMA, output)
