@@ -145,6 +145,21 @@ def test_a_line_with_old_names_is_understood(run_cli: Any, line: str) -> None:
     assert done.exit_code in (2, 6), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("ledger list --metadata-uri no-scheme", "error: --metadata-uri "),
+        ("ledger list --metadata-uri=no-scheme", "error: --metadata-uri "),
+        ("ledger list --metadata no-scheme", "error: --metadata "),
+        ("bench add nowhere --seconds abc", "'--seconds'"),
+        ("ledger doctor 1 --watch abc", "'--watch'"),
+        ("ledger doctor 1 --look abc", "'--look'"),
+    ],
+)
+def test_a_message_names_the_option_as_it_was_typed(run_cli: Any, line: str, named: str) -> None:
+    assert named in run_cli(*line.split()).stderr
+
+
 def test_a_dump_and_a_store_have_one_option(run_cli: Any, tmp_path: Any) -> None:
     log = DATA / "demo/bookie1"
     done = run_cli("entrylog", "verify", log, "--metadata", "host:2181")

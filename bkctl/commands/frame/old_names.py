@@ -6,6 +6,8 @@ An option that was renamed is declared with all its names, the new one first, ``
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -16,6 +18,19 @@ OLD_NAMES = {
     "--seconds": "--duration",
     "--watch": "--look",
 }
+
+
+def as_typed(message: str, words: Iterable[str]) -> str:
+    """Return a message in which an option has its old name where the line has that, and not the new one.
+
+    Only the name of an option that the message is about, at its beginning or between quotes, is replaced:
+    what is advised has the new name.
+    """
+    typed = {word.partition("=")[0] for word in words}
+    for old, new in OLD_NAMES.items():
+        if old in typed and new not in typed:
+            message = re.sub(rf"(\A|'){re.escape(new)}(?![\w-])", rf"\g<1>{old}", message)
+    return message
 
 
 def hide_old_names(command: Any) -> None:

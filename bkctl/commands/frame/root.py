@@ -22,7 +22,7 @@ from bkctl.commands.frame.contexts import in_context, take_context
 from bkctl.commands.frame.log_output import only_json_lines
 from bkctl.commands.frame.metavars import show_metavars_alone
 from bkctl.commands.frame.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
-from bkctl.commands.frame.old_names import hide_old_names
+from bkctl.commands.frame.old_names import as_typed, hide_old_names
 from bkctl.commands.frame.quiet import quietly
 from bkctl.commands.frame.shell_commands import SHELL_COMMANDS
 from bkctl.commands.frame.terminal_text import escaped, escaping
@@ -94,7 +94,7 @@ class RootGroup(typer.core.TyperGroup):
         except Exception as error:
             if ctx.meta["bkctl.--debug"]:
                 traceback.print_exc()
-            _say(describe(error))
+            _say(describe(error, words))
             raise typer.Exit(_exit_code(error, words)) from None
         return answer
 
@@ -106,7 +106,7 @@ class RootGroup(typer.core.TyperGroup):
         try:
             code = super().main(args, "bkctl", *rest, **{**extra, "standalone_mode": False})
         except typer.TyperException as error:
-            code = _wrong_usage(error)
+            code = _wrong_usage(error, args or ())
         except BkctlError as error:  # of the line itself, before a command was found
             _say(describe(error))
             code = error.exit_code
@@ -172,23 +172,26 @@ def _suggestion(word: str) -> str:
     return f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
 
 
-def _wrong_usage(error: Any) -> int:
+def _wrong_usage(error: Any, words: Sequence[str]) -> int:
     """Say what is wrong with a command line, in the form of every other error; return the exit code."""
     context = error.ctx if isinstance(error, UsageError) else None
     if isinstance(error, NoArgsIsHelpError):
         error.show()
         return int(error.exit_code)
-    text = error.format_message().rstrip(".")
+    text = as_typed(error.format_message().rstrip("."), words)
     _say(f"error: {text[:1].lower()}{text[1:]}" if text[1:2].islower() else f"error: {text}")
     if context is not None:
         _say(f"'{context.command_path} --help' shows what there is")
     return int(error.exit_code)
 
 
-def describe(error: Exception) -> str:
-    """Return one line for people: what failed, and what to do next where that is not plain."""
+def describe(error: Exception, words: Sequence[str] = ()) -> str:
+    """Return one line for people: what failed, and what to do next where that is not plain.
+
+    ``words`` are those of the line, whose names of options are used.
+    """
     if isinstance(error, BkctlError):
-        return f"error: {error}"
+        return f"error: {as_typed(str(error), words)}"
     if isinstance(error, OSError) and error.strerror:
         return f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}"
     text = " ".join(str(error).split())
