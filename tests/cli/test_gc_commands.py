@@ -415,3 +415,11 @@ def test_a_scratch_directory_is_one(run_cli: Run, bookie: Stopped, tmp_path: Pat
     assert run_cli(*line, tmp_path / "scratch").exit_code == 0
     assert bookie.readable() == LIVE
     assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_the_help_of_a_plan_explains_its_columns(run_cli: Run) -> None:
+    """A table has no room for what '--schema' says of its keys."""
+    said = " ".join(run_cli("gc", "plan", "--help").stdout.split())
+    for column in ("garbage", "garbage_logs", "logs", "copied", "freed"):
+        assert f"'{column}'" in said
+    assert "'reclaimed' is garbage and freed together" in said

@@ -151,6 +151,10 @@ def plan_command(
 ) -> None:
     """[offline] [online] [reads] Show what could be reclaimed at thresholds 0.1 to 0.9, and at what cost.
 
+    Of the columns, 'garbage' is what the logs without a live ledger ('garbage_logs') give back as they are.
+    'logs' are those with a smaller share of live bytes than the threshold: compacting them costs 'copied' and
+    gives back 'freed', the copies taken off. 'reclaimed' is garbage and freed together.
+
     With --threshold the steps, in their order: logs without a live ledger, the largest first, then
     compactions, the emptiest first (on a disk that is nearly full: most bytes won for each byte copied).
     Logs that 'bkctl gc explain' shows as set_aside or held are in neither. Exit code 1 when one is damaged, 4
