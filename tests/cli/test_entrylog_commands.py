@@ -186,3 +186,18 @@ def test_schema_names_the_keys(run_cli: Run, verb: str) -> None:
     payload = ("--payload", "hex") if verb == "scan" else ()
     first = run_cli("entrylog", verb, *target, *payload, "-o", "ndjson").stdout.splitlines()[0]
     assert list(json.loads(first)) == keys
+
+
+def test_what_to_do_about_several_logs_is_said_once_and_behind_their_damage(
+    run_cli: Run, tmp_path: Path
+) -> None:
+    logs = [tmp_path / f"{number}.log" for number in (20, 21)]
+    for log in logs:
+        shutil.copy(SAMPLES / "el/l/current/14.log", log)
+    done = run_cli("entrylog", "verify", *logs, "--digest", "dummy", "-o", "table")
+    assert done.exit_code == 1
+    said = done.stderr.splitlines()
+    (advice,) = (line for line in said if "has to come from other replicas" in line)
+    assert said.index(advice) == len(said) - 1 > 1
+    assert all(str(log) in advice for log in logs)
+    assert advice.count("bkctl index check " + str(tmp_path)) == 1

@@ -47,6 +47,9 @@ VERDICT_SCHEMA: Schema = (
 #: Keys that a table leaves out: their values are reported on stderr.
 _NOT_IN_TABLES = ("damage", "tail", "entries", "unchecked_ledgers", *(key.key for key in NEXT_KEYS))
 
+#: Of so many files with the same advice the paths are said.
+_PATHS_NAMED = 3
+
 
 def missing_row(missing: MissingEntries) -> dict[str, Any]:
     """Return the lost entries as JSON shows them."""
@@ -152,21 +155,31 @@ def write_verdicts(
     """Write verdicts as rows; a table leaves out damage and next steps, which are reported on stderr."""
     rows = [verdict_row(verdict, next_step(verdict)) for verdict in verdicts]
     if chosen_format(output) is Format.TABLE:
-        for row, verdict in zip(rows, verdicts, strict=True):
+        for row in rows:
             for key in _NOT_IN_TABLES:
                 del row[key]
-            _tell_step(verdict, next_step(verdict))
         for damage in (damage for verdict in verdicts for damage in verdict.damage):
             tell(damage)
             for missing in damage.missing:
                 sys.stderr.write(f"bkctl:   lost: {missing_line(missing)}\n")
+        _tell_steps([(verdict, next_step(verdict)) for verdict in verdicts])
     write_rows(rows, VERDICT_SCHEMA, output)
 
 
-def _tell_step(verdict: FileVerdict, step: NextStep | None) -> None:
-    """Write the next step for a damaged file to stderr."""
-    if step is not None and verdict.verdict is Verdict.DAMAGED:
-        sys.stderr.write(f"bkctl: {verdict.path}: {step.instead}; next: {step.line}\n")
+def _tell_steps(steps: list[tuple[FileVerdict, NextStep | None]]) -> None:
+    """Write the next steps for damaged files to stderr, what several of them have in common once."""
+    files: dict[str | None, list[str]] = {}
+    lines: dict[str | None, list[str]] = {}
+    for verdict, step in steps:
+        if step is not None and verdict.verdict is Verdict.DAMAGED:
+            files.setdefault(step.instead, []).append(verdict.path)
+            lines.setdefault(step.instead, []).append(step.line or "")
+    for instead, paths in files.items():
+        named = ", ".join(paths[:_PATHS_NAMED])
+        more = len(paths) - _PATHS_NAMED
+        named += f" and {more} more" if more > 0 else ""
+        upcoming = "; ".join(dict.fromkeys(lines[instead]))
+        sys.stderr.write(f"bkctl: {named}: {instead}; next: {upcoming}\n")
 
 
 class Unopened:
