@@ -82,13 +82,17 @@ def pictures() -> dict[str, str]:
     return {f"{name}.svg": asyncio.run(picture(*drawn)) for name, *drawn in PICTURES}
 
 
-def main() -> None:
-    """Write the pictures."""
+def main(arguments: list[str]) -> int:
+    """Write the pictures. Nothing can be chosen: an argument ends it before anything is drawn."""
+    if arguments:
+        sys.stderr.write(f"{arguments[0]}: make_top.py takes no arguments; it writes all pictures\n")
+        return 2
     FOLDER.mkdir(exist_ok=True)
     for name, text in pictures().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
         sys.stderr.write(f"{name}\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

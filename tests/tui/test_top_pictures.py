@@ -33,3 +33,13 @@ def test_every_picture_is_current_and_asks_nobody_for_a_font() -> None:
         assert words(kept) == words(picture), f"{name}: python docs/make_top.py draws it anew"
         assert "@font-face" not in kept
         ElementTree.fromstring(kept)
+
+
+@pytest.mark.parametrize("argument", ["--help", "--check", "elsewhere"])
+def test_an_argument_is_refused_before_anything_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, argument: str
+) -> None:
+    monkeypatch.setattr(make_top, "FOLDER", tmp_path / "pictures")
+    assert make_top.main([argument]) == 2
+    assert argument in capsys.readouterr().err
+    assert not (tmp_path / "pictures").exists()
