@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,25 @@ def test_short_work_shows_no_bar_and_long_work_does(monkeypatch: pytest.MonkeyPa
         advance(50)
         advance(50)
     assert "scanning" in sys.stderr.getvalue()
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+@pytest.mark.parametrize("counts", [None, "ledgers"])
+def test_progress_is_one_line_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int, counts: str | None
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(progress_module, "QUIET_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", Screen())
+    with progress(f"read {'long/' * 20}0.log", 500 << 30, counts=counts) as advance:
+        for _ in range(3):
+            advance(100 << 30)
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\r", sys.stderr.getvalue())
+    lines = [line for line in re.split(r"[\r\n]+", drawn) if line]
+    assert sys.stderr.getvalue().count("\x1b[1A") == 1  # one line up, at the end alone
+    assert columns < 60 or "read l" in drawn
+    assert max(map(len, lines)) <= columns
 
 
 def test_progress_restores_the_terminal_on_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:

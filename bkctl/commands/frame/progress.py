@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 # Work that ends sooner never shows a bar, and never pays for importing what draws it.
 QUIET_S = 0.5
 
+#: Cells of the bar, of a shorter one on a terminal that is not wide, and of the numbers behind it.
+_BAR_CELLS, _SHORT_BAR_CELLS, _NUMBERS_CELLS = 40, 10, 42
+_WIDE_CELLS = 110
+
 Advance = Callable[[int], None]
 
 
@@ -80,17 +84,31 @@ class _LateBar:
             TimeRemainingColumn,
             TransferSpeedColumn,
         )
+        from rich.table import Column
 
-        amount: tuple[ProgressColumn, ...] = (DownloadColumn(binary_units=True), TransferSpeedColumn())
+        # The bar draws with control characters of its own; texts in it are this program's.
+        console = Console(file=unescaped(sys.stderr))
+        bar_cells = _BAR_CELLS if console.width >= _WIDE_CELLS else _SHORT_BAR_CELLS
+        words_max = max(1, console.width - bar_cells - _NUMBERS_CELLS)
+
+        def column(max_width: int | None = None) -> Column:
+            return Column(no_wrap=True, overflow="ellipsis", max_width=max_width)
+
+        amount: tuple[ProgressColumn, ...] = (
+            DownloadColumn(binary_units=True, table_column=column()),
+            TransferSpeedColumn(table_column=column()),
+        )
         if self._counts is not None:
-            amount = (MofNCompleteColumn(), TextColumn(self._counts + "{task.fields[rate]}"))
+            amount = (
+                MofNCompleteColumn(table_column=column()),
+                TextColumn(self._counts + "{task.fields[rate]}", table_column=column()),
+            )
         bar = Progress(
-            "{task.description}",
-            BarColumn(),
+            TextColumn("{task.description}", markup=False, table_column=column(words_max)),
+            BarColumn(bar_cells, table_column=column()),
             *amount,
-            TimeRemainingColumn(),
-            # The bar draws with control characters of its own; texts in it are this program's.
-            console=Console(file=unescaped(sys.stderr)),
+            TimeRemainingColumn(table_column=column()),
+            console=console,
             transient=True,
             refresh_per_second=5,
         )
