@@ -110,6 +110,7 @@ async def _serve(
     if starting.done():
         return await _until_the_end(service, starting.result(), signals.first, started, manager)
     # A start is not cut short: what it has replayed is flushed.
+    leaving_s = loop.time()
     await _saying(partial(manager.stopping, "ending the start"), manager, starting)
     try:
         starting.result()
@@ -118,6 +119,7 @@ async def _serve(
             _log.error("the start ended: %s", error)
     else:
         await _stop(service, manager)
+    _log_stopped(leaving_s)
     return signals.first.result()
 
 
@@ -155,7 +157,12 @@ async def _until_the_end(
     finally:
         leaving_s = loop.time()
         await _stop(service, manager)
-        _log.info("stopped", extra={"event": "stopped", "seconds": round(loop.time() - leaving_s, 3)})
+        _log_stopped(leaving_s)
+
+
+def _log_stopped(leaving_s: float) -> None:
+    seconds = asyncio.get_running_loop().time() - leaving_s
+    _log.info("stopped", extra={"event": "stopped", "seconds": round(seconds, 3)})
 
 
 async def _until_ended(ended: asyncio.Future[signal.Signals], manager: ServiceManager) -> signal.Signals:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 import signal
@@ -75,6 +76,32 @@ def test_a_signal_ends_it_and_says_which(config: BookieConfig) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     assert foreground.serve(config, accept_loss=False, started=started) is signal.SIGTERM
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_during_a_start_ends_in_the_line_that_it_stopped(
+    config: BookieConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    """As in front of a registration of an old session: the start ends with an error, or as a whole."""
+
+    class Waiting(BookieService):
+        async def start(self) -> StartReport:
+            report = await super().start()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.1)
+            if fails:
+                await self.stop()
+                raise StorageError("registered by another session")
+            return report
+
+    def started(_: StartReport) -> None:
+        raise AssertionError("it was to end")
+
+    monkeypatch.setattr(foreground, "BookieService", Waiting)
+    with caplog.at_level(logging.INFO):
+        assert foreground.serve(config, accept_loss=False, started=started) is signal.SIGTERM
+    assert ("the start ended: registered" in caplog.text) is fails
+    assert caplog.messages[-1] == "stopped"
 
 
 def test_a_long_stop_asks_for_time_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
