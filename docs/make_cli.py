@@ -27,9 +27,10 @@ recover 42` name one thing and give an object; several ids, `--all-open` or a fo
 one row or none. `-o ndjson` is one object a line. In a pipe the default is ndjson for many rows, json for
 one. Data goes to stdout, messages to stderr. A table is for people: sizes and times are rounded there, and
 `-o wide` has the columns that it leaves out; no program should read it. Every command that lists rows, but
-for `doctor` and `ledger tail`, takes `--columns KEY,...`, `--sort [-]KEY`, `--limit N` and `--no-headers`:
-they choose what is written, never what is examined, and the exit code is that of all rows. Ids are decimal
-numbers in JSON; on the command line `28`, `0x1c` and `1c.log` are the same.
+for `ledger tail`, which writes them as they come and may never end, takes `--columns KEY,...`,
+`--sort [-]KEY`, `--limit N` and `--no-headers`: they choose what is written, never what is examined, and the
+exit code is that of all rows. Ids are decimal numbers in JSON; on the command line `28`, `0x1c` and `1c.log`
+are the same.
 """
 
 

@@ -661,6 +661,23 @@ def test_a_block_for_people(run_cli: Run, bookie: DoctoredBookie) -> None:
     assert first[3] == f"  look:     bkctl entrylog verify {bookie.ledgers}/1.log"
 
 
+def test_columns_and_rows_are_chosen_as_of_other_tables(run_cli: Run, bookie: DoctoredBookie) -> None:
+    (bookie.ledgers / "lastMark").write_bytes(b"short")
+    (bookie.journal / "VERSION").unlink()
+    words = ("doctor", bookie.root, "--skip", "journals,entry_logs,index")
+    whole = run_cli(*words, "-o", "ndjson")
+    kinds = [row["kind"] for row in from_ndjson(whole.stdout)]
+    assert len(kinds) > 1
+    table = run_cli(*words, "--columns", "kind,severity", "--sort", "-kind", "-o", "table")
+    heading, _, *lines = table.stdout.splitlines()
+    assert heading.split() == ["kind", "severity"]
+    assert [line.split()[0] for line in lines] == sorted(kinds, reverse=True)
+    blocks = run_cli(*words, "--limit", 1, "-o", "table")
+    assert blocks.stdout.count("found:") == 1
+    assert whole.exit_code == table.exit_code == blocks.exit_code == 1  # of all findings
+    assert run_cli(*words, "--columns", "nothing").exit_code == 2
+
+
 def test_the_next_command_works(run_cli: Run, bookie: DoctoredBookie) -> None:
     """Taken as it stands, the line is one that the program understands."""
     (bookie.ledgers / "VERSION").unlink()
