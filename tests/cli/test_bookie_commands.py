@@ -233,3 +233,11 @@ def test_schema_and_help(run_cli: Run, verb: str) -> None:
     help_text = run_cli("bookie", verb, "--help").stdout
     assert ("[offline]" in help_text) is (verb == "format")
     assert "Examples:" in help_text
+
+
+def test_the_ledgers_in_limbo_of_a_start_are_said_to_be_its_own(run_cli: Any) -> None:
+    """A start that put none into limbo reports 0 although ledgers are in it since an earlier one."""
+    rows = json.loads(run_cli("bookie", "start", "--schema", "-o", "json").stdout)
+    (meaning,) = (row["meaning"] for row in rows if row["key"] == "limbo_ledgers")
+    assert "that this start put in limbo" in meaning
+    assert "those that were in it before are not counted" in meaning

@@ -43,7 +43,12 @@ START_SCHEMA: Schema = (
     Key("damages", "int", "damaged places that were accepted, each with a line on stderr"),
     Key("missing_journals", "int", "gaps between journals, or to the last mark, that were accepted"),
     Key("lost_indexes", "int", "ledger directories whose index was lost, which was accepted"),
-    Key("limbo_ledgers", "int", "ledgers put in limbo because of an accepted loss"),
+    Key(
+        "limbo_ledgers",
+        "int",
+        "ledgers that this start put in limbo because of an accepted loss; those that were in it before are "
+        "not counted (bkctl index ledgers shows all, of a stopped bookie)",
+    ),
     Key("seconds", "number", "how long the replay took"),
 )
 

@@ -19,6 +19,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, UrlOption, noun_app, url_unless
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.commands.frame.targets import default_paths
+from bkctl.commands.frame.view_options import current_view
 from bkctl.errors import UsageError
 
 app = noun_app("[offline] [online] [reads] Examine a bookie's directories, or a live bookie.")
@@ -93,7 +94,7 @@ class _CheckOptions:
 
 
 @app.command("doctor")
-@takes(SCHEMA, one=True)
+@takes(SCHEMA)
 def doctor_command(
     context: typer.Context,
     paths: Annotated[
@@ -129,10 +130,10 @@ def doctor_command(
     Nothing is written, no lock taken.
 
     Quick checks come first; journals, entry_logs and index read whole files. Every finding names the next
-    command. Exit code 1 when there are errors or warnings; 0 and nothing on stdout when there are none; 3,
-    also beside them, when the digests of some entries could not be checked. The digests of the entries in
-    journals are always checked, those of the entries in logs with --deep; their types come from the
-    metadata (--metadata), or else from the entries.
+    command; with --columns findings are rows of a table. Exit code 1 when there are errors or warnings; 0
+    and nothing on stdout when there are none; 3, also beside them, when the digests of some entries could
+    not be checked. The digests of the entries in journals are always checked, those of the entries in logs
+    with --deep; their types come from the metadata (--metadata), or else from the entries.
 
     Examples:
 
@@ -156,8 +157,9 @@ def doctor_command(
     )
     report = Report()
     rows = report.watch(everything(paths or [], url, options, report), notes=notes)
-    if chosen_format(output) is Format.TABLE:
-        for row in rows:
+    view = current_view()
+    if chosen_format(output) is Format.TABLE and view.columns is None:
+        for row in view.rows(rows):
             sys.stdout.write(block(row))
     else:
         write_rows(rows, SCHEMA, output)

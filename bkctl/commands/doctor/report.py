@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,7 @@ def _row(bookie: str | None, finding: Finding) -> dict[str, Any]:
     }
 
 
-def block(row: dict[str, Any]) -> str:
+def block(row: Mapping[str, Any]) -> str:
     """Return a finding as text for people: in a table's cell the next command could not be copied."""
     where = row["path"] or row["dir"] or row["bookie"]
     at = "" if row["offset"] is None else f", offset {row['offset']}"
