@@ -171,9 +171,16 @@ def stop_before(rig: PowerGcRig, operation: str, suffix: str, occurrence: int) -
 class HastyCompactor(Compactor):
     """Removes its source before the new locations are in the index."""
 
-    def compact(self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]] = ()) -> Copied:
+    def compact(
+        self,
+        log_id: int,
+        dead: Container[int],
+        holes: Sequence[tuple[int, int]] = (),
+        *,
+        rows: int | None = None,
+    ) -> Copied:
         self.owed: list[tuple[list[bytes], list[int]]] = []
-        copied = super().compact(log_id, dead, holes)
+        copied = super().compact(log_id, dead, holes, rows=rows)
         for keys, locations in self.owed:
             self._storage.locations.put_many(keys, locations)
         return copied

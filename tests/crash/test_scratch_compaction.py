@@ -327,9 +327,11 @@ def test_a_mutant_that_frees_the_source_before_the_link_loses_entries(
 ) -> None:
     from bkctl.engine.gc import scratch_compactor
 
-    def hasty(self: scratch_compactor.ScratchCompactor, target: int, source: int, copy: str) -> None:
+    def hasty(
+        self: scratch_compactor.ScratchCompactor, target: int, source: int, copy: str, *, is_all: bool
+    ) -> None:
         self._remove_log(source)
-        finish(self, target, source, copy)
+        finish(self, target, source, copy, is_all=is_all)
 
     finish = scratch_compactor.ScratchCompactor._finish
     monkeypatch.setattr(scratch_compactor.ScratchCompactor, "_finish", hasty)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from functools import partial
+from typing import Protocol
 
 from bkctl.clock import Clock
 from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
@@ -21,6 +22,7 @@ from bkctl.engine.gc.pace import Pace
 from bkctl.engine.gc.policy import Due, Kind, RateLimit, Request
 from bkctl.engine.gc.progress import Progress
 from bkctl.engine.gc.reports import GcMeters, PassReport
+from bkctl.engine.gc.rows_into_logs import rows_into
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settled_logs import SettledLogs
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
@@ -30,9 +32,13 @@ from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
 
-#: A function that compacts a log. It takes the log's id, the dead ledgers, and the (offset, end) of damage
-#: that no index row points into.
-_Way = Callable[[int, Container[int], Sequence[tuple[int, int]]], Copied]
+
+class _Way(Protocol):
+    """A function that compacts a log, as :meth:`Compactor.compact` does."""
+
+    def __call__(
+        self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]], *, rows: int | None
+    ) -> Copied: ...
 
 
 class Compactions:
@@ -138,6 +144,7 @@ class Compactions:
             scarce=self._disk_is_scarce(),
         )
         gone = GoneLedgers(self._storage, dead)
+        rows = rows_into(self._storage.locations, [usage.log_id for usage in ordered], dead, self._pace.check)
         for done, usage in enumerate(ordered):
             self._progress.share = done / len(ordered)
             self._pace.check()
@@ -148,17 +155,19 @@ class Compactions:
             if kind in self._suspended and not (request is not None and request.overrides):
                 report.compaction_reason += "; suspended while it ran"
                 break
-            self._compact_log(report, usage, gone)
+            self._compact_log(report, usage, gone, rows.get(usage.log_id, 0))
         self._count(kind)
 
-    def _compact_log(self, report: PassReport, usage: LogUsage | LogTotals, dead: Container[int]) -> None:
+    def _compact_log(
+        self, report: PassReport, usage: LogUsage | LogTotals, dead: Container[int], rows: int
+    ) -> None:
         way, obstacle = self._way_of(usage)
         if way is None:
             self._fates.note(usage.log_id, "left", obstacle, usage)
             return
         self._progress.log_id = usage.log_id
         try:
-            copied = way(usage.log_id, dead, usage.holes)
+            copied = way(usage.log_id, dead, usage.holes, rows=rows)
         except CorruptionError as error:
             self._fates.set_aside(report, usage.log_id, error)
             return

@@ -6,7 +6,8 @@ In pieces, each of which is moved while no flush runs::
     append to the current log, force      the copy is durable
     new locations into the index, synced  the old record is not needed any more
 
-Only when every piece is through, the log is removed, and the directory synced. A crash anywhere leaves the
+Only when every piece is through, and no row points into the log any more, the log is removed, and the
+directory synced. A crash anywhere leaves the
 log and at worst a copy of some of its entries that no row points at; index rows name the old record or the
 new one, and both are there.
 
@@ -28,16 +29,27 @@ from bkctl.engine.gc.log_compactor import LogCompactor
 class Compactor(LogCompactor):
     """Copies live entries to the log to which new entries are written as well."""
 
-    def compact(self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]] = ()) -> Copied:
+    def compact(
+        self,
+        log_id: int,
+        dead: Container[int],
+        holes: Sequence[tuple[int, int]] = (),
+        *,
+        rows: int | None = None,
+    ) -> Copied:
         """Move the live entries of a settled log, then remove the log.
 
         ``dead`` are ledgers whose entries are left behind, ``holes`` (offset, end) of damage that no row
-        points into. Raises CorruptionError when a record cannot be read, NoSpaceError, StorageError; the log
-        is still there then, and nothing is lost.
+        points into. ``rows`` is the number of rows of other ledgers that point into the log; where it is not
+        known, or another number was moved, the index is asked whether one still does. Raises CorruptionError
+        when a record cannot be read or is not where the index has it, NoSpaceError, StorageError; the log is
+        still there then, and nothing is lost.
         """
         copied = Copied()
         for piece in self._pieces(log_id, dead, holes):
             copied.add(self._storage.while_quiet(partial(self._move, piece)))
+        if copied.entries != rows:
+            self._refuse_rows(log_id, dead)
         self._remove_log(log_id)
         return copied
 

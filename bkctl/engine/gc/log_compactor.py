@@ -6,7 +6,8 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 
 from bkctl.config.server_keys.garbage import GcSettings
-from bkctl.engine.gc.copying import Pace, Piece, live_pieces
+from bkctl.engine.gc.copying import Copied, Pace, Piece, live_pieces
+from bkctl.engine.gc.rows_into_logs import refuse_rows
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import NoSpaceError, NotFoundError
 from bkctl.vfs import WritableFileSystem
@@ -32,8 +33,28 @@ class LogCompactor:
             self._pace(len(piece), piece.size_bytes)
             yield piece
 
+    def _require_all(self, log_id: int, dead: Container[int], copied: Copied, rows: int | None) -> None:
+        """Require that everything was copied that the index has in a log, whose ``rows`` were counted before.
+
+        Call it before a row is changed. Raises CorruptionError where the index points at more.
+        """
+        if copied.entries != rows:
+            # Rows that a flush has changed since are elsewhere: only a count of today tells.
+            self._refuse_rows(log_id, dead, copied.entries)
+
+    def _refuse_rows(self, log_id: int, dead: Container[int] = (), copied: int = 0) -> None:
+        """Raise CorruptionError where more rows point into a log than entries of it were copied."""
+        refuse_rows(
+            self._storage.locations,
+            log_id,
+            self._path(log_id),
+            dead,
+            lambda: self._pace(0, 0),
+            copied=copied,
+        )
+
     def _remove_log(self, log_id: int) -> None:
-        """Remove a log that nothing points into, if it is there.
+        """Remove a log that no row of a live ledger points into any more, if it is there.
 
         The rows of the log's copies are durable. From here on damage to these rows must be noticed, too, for
         which the index notes that they are synced. On a full disk that can wait, because the removal is to

@@ -46,12 +46,18 @@ class LogCopier(LogCompactor):
     """Makes copies, and has the index point into them."""
 
     def _copy_live(
-        self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]], directory: str
+        self,
+        log_id: int,
+        dead: Container[int],
+        holes: Sequence[tuple[int, int]],
+        directory: str,
+        rows: int | None,
     ) -> tuple[Copied, int | None]:
         """Copy the live entries of a settled log to a new one; return its id, None without a live entry.
 
-        The copy in ``directory`` is durable and whole when this returns, its name is not yet durable. Raises
-        CorruptionError, NoSpaceError, StorageError; the copy is removed again then.
+        The copy in ``directory`` is durable and whole when this returns, its name is not yet durable. Nothing
+        else is in the log by then that one of the ``rows`` points at. Raises CorruptionError, NoSpaceError,
+        StorageError; the copy is removed again then.
         """
         copied = Copied()
         target: LogWriter | None = None
@@ -62,6 +68,7 @@ class LogCopier(LogCompactor):
                     target = self._begin(directory)
                 _append(target, piece)
                 copied.add(piece)
+            self._require_all(log_id, dead, copied, rows)
             if target is not None:
                 target.finish()
                 # Records, map and header are on disk before the name says that they are.

@@ -45,13 +45,15 @@ class LogReading:
     damage: tuple[Damage, ...] = ()
 
 
-def read_log(filesystem: FileSystem, path: str, log_id: int, pace: Pace | None = None) -> LogReading:
-    """Read the ledgers of a log, and the bytes of each.
+def read_log(
+    filesystem: FileSystem, path: str, log_id: int, pace: Pace | None = None, *, trust_map: bool = True
+) -> LogReading:
+    """Read the ledgers of a log, and the bytes of each: from its map, or record by record.
 
     Raises CorruptionError for a file that is no log, NotFoundError, StorageError.
     """
     with EntryLogScan(filesystem, path) as scan:
-        ledgers = trusted_map(scan.head)
+        ledgers = trusted_map(scan.head) if trust_map else None
         if ledgers is not None:
             return LogReading(LogUsage(log_id, ledgers, file_bytes=scan.file.size_bytes))
         totals = LedgerTotals()

@@ -96,9 +96,17 @@ class ScratchCompactor(LogCopier):
         return max(found)[1] if found else None
 
     def compact(
-        self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]] = (), *, scratch: str
+        self,
+        log_id: int,
+        dead: Container[int],
+        holes: Sequence[tuple[int, int]] = (),
+        *,
+        scratch: str,
+        rows: int | None = None,
     ) -> Copied:
         """Copy the live entries of a settled log by way of ``scratch``, then remove the log.
+
+        The arguments are those of :meth:`bkctl.engine.gc.compactor.Compactor.compact`.
 
         Raises CorruptionError, NoSpaceError, StorageError; before the point of no return nothing has changed,
         after it the next :meth:`recover` finishes. A copy that could not be brought back is none of these:
@@ -106,13 +114,13 @@ class ScratchCompactor(LogCopier):
         """
         place = self._places[scratch]
         self._filesystem.make_directories(place)
-        copied, target = self._copy_live(log_id, dead, holes, place)
+        copied, target = self._copy_live(log_id, dead, holes, place, rows)
         if target is None:
             self._remove_log(log_id)
         else:
             copy = join(place, compacted_name(target, log_id))
             self._link(copy, target)
-            self._finish(target, log_id, copy)
+            self._finish(target, log_id, copy, is_all=True)
         return copied
 
     def recover(self) -> RecoveredCompactions:
@@ -129,7 +137,7 @@ class ScratchCompactor(LogCopier):
                 continue  # somebody else's link
             source = named[1]
             try:
-                self._finish(log_id, source, copy)
+                self._finish(log_id, source, copy, is_all=False)
                 found.finished.append(log_id)
             except StoppedError:
                 raise
@@ -147,8 +155,11 @@ class ScratchCompactor(LogCopier):
         # Readers find the copy by its link, after a crash too, before an index row sends them there.
         self._sync_names()
 
-    def _finish(self, target: int, source: int, copy: str) -> None:
-        """Take every step behind the point of no return; it may be called again until all are taken."""
+    def _finish(self, target: int, source: int, copy: str, *, is_all: bool) -> None:
+        """Take every step behind the point of no return; it may be called again until all are taken.
+
+        ``is_all`` says that the target is known to have all that the index has in the source.
+        """
         if self._filesystem.status(copy) is None:
             raise NotFoundError(f"{copy}: not there; is its disk mounted?")
         self._require_copy(copy)
@@ -156,6 +167,8 @@ class ScratchCompactor(LogCopier):
             # The link may have come from a run that ended before it had made it durable.
             self._sync_names()
             self._change_index(target, source)
+            if not is_all:
+                self._refuse_rows(source)
             self._remove_log(source)
         try:
             self._bring_back(target, copy)

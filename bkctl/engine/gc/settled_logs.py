@@ -3,10 +3,14 @@
 A settled log is one that nothing is written to any more. A pass knows of each how much of it is alive, by
 its ledgers: from memory, from the rows of an earlier pass, or by reading the log. A log into whose damage the
 index points is quarantined; it is read once, not copied, and goes when all of its ledgers are dead.
+
+A log is believed to have no live ledger when its map was read in the run of the bookie that has written it.
+Of older logs, whose map may have changed since, the index is asked whether it has an entry there.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Container
 from functools import partial
 
@@ -17,11 +21,14 @@ from bkctl.engine.gc.log_usage import LogTotals, LogUsage, LogUsages
 from bkctl.engine.gc.pace import Pace
 from bkctl.engine.gc.progress import Progress
 from bkctl.engine.gc.reports import GcMeters, PassReport
+from bkctl.engine.gc.rows_into_logs import rows_into
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.ledger_set import LedgerSet
 from bkctl.vfs import WritableFileSystem
+
+_log = logging.getLogger(__name__)
 
 
 class SettledLogs:
@@ -53,6 +60,8 @@ class SettledLogs:
         self._progress = progress
         self._fates = fates
         self._usages = LogUsages(settings.usages_pairs_max, rows)
+        #: The newest log at the first pass: logs up to it may be of earlier runs.
+        self._newest_older: int | None = None
 
     def close(self) -> None:
         """Close the store of the rows."""
@@ -65,6 +74,8 @@ class SettledLogs:
         totals are kept of a log whose ledgers do not fit into memory.
         """
         log_ids = self._storage.while_quiet(self._entry_logger.settled_log_ids)
+        if self._newest_older is None:
+            self._newest_older = max([*log_ids, *self._entry_logger.unflushed_log_ids], default=-1)
         self._usages.drop_others(log_ids)
         self._fates.keep_aside(log_ids)
         report.logs = len(log_ids)
@@ -139,7 +150,7 @@ class SettledLogs:
         usages = self.seen
         if dead:
             self._drop_dead(report, dead)
-        empty = [usage for usage in usages.values() if usage.is_empty]
+        empty = self._without_rows(report, [each for each in usages.values() if each.is_empty], dead)
         for usage in sorted(empty, key=lambda each: -each.file_bytes):
             self._pace.check()
             del usages[usage.log_id]
@@ -157,6 +168,39 @@ class SettledLogs:
             self._fates.note(usage.log_id, "deleted", "no live ledger", usage, freed_bytes=usage.file_bytes)
         if report.deleted_logs:
             self._storage.while_quiet(self._entry_logger.sync_names)
+
+    def _without_rows(
+        self, report: PassReport, empty: list[LogUsage | LogTotals], dead: Collection[int]
+    ) -> list[LogUsage | LogTotals]:
+        """Return those of the logs that seem to have no live ledger into which no row points, either."""
+        assert self._newest_older is not None, "the logs were read"
+        asked = [usage.log_id for usage in empty if usage.log_id <= self._newest_older]
+        pointed = rows_into(self._storage.locations, asked, dead, self._pace.check)
+        for log_id, rows in pointed.items():
+            self._read_records(report, log_id, rows, dead)
+        return [usage for usage in empty if usage.log_id not in pointed]
+
+    def _read_records(self, report: PassReport, log_id: int, rows: int, dead: Collection[int]) -> None:
+        """Read the ledgers of a log from its records, after its map has left a live one out."""
+        path = self._entry_logger.path(log_id)
+        _log.warning("%s: no live ledger in its map, and %d rows of the index; it is read", path, rows)
+        self._usages.drop(log_id)
+        del self.seen[log_id]
+        try:
+            reading = read_log(self._filesystem, path, log_id, lambda _: self._pace.check(), trust_map=False)
+            usage = reading.usage
+            usage.drop(dead)
+            if reading.damage:
+                raise corruption_of(reading.damage[0])
+            if usage.is_empty:
+                raise CorruptionError(
+                    "entry log", expected=f"records for {rows} rows of the index", found="none", path=path
+                )
+        except BkctlError as error:
+            self._fates.set_aside(report, log_id, error)
+            return
+        self._usages.put(usage)
+        self.seen[log_id] = self._usages.bounded(usage)
 
     def _drop_dead(self, report: PassReport, dead: Collection[int]) -> None:
         """Drop the dead ledgers from the usages; read a log again of which only totals are known."""

@@ -36,19 +36,28 @@ _log = logging.getLogger(__name__)
 class TransactionalCompactor(LogCopier):
     """Copies to a log of its own in the same ledger directory."""
 
-    def compact(self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]] = ()) -> Copied:
+    def compact(
+        self,
+        log_id: int,
+        dead: Container[int],
+        holes: Sequence[tuple[int, int]] = (),
+        *,
+        rows: int | None = None,
+    ) -> Copied:
         """Copy the live entries of a settled log to a new log, then remove the old one.
+
+        The arguments are those of :meth:`bkctl.engine.gc.compactor.Compactor.compact`.
 
         Raises CorruptionError, NoSpaceError, StorageError; before the point of no return the target is
         removed again, after it the next pass finishes.
         """
-        copied, target = self._copy_live(log_id, dead, holes, self._storage.directory)
+        copied, target = self._copy_live(log_id, dead, holes, self._storage.directory, rows)
         if target is None:
             self._remove_log(log_id)
         else:
             # The name is durable before anything that only a finished compaction may do.
             self._sync_names()
-            self._finish(target, log_id)
+            self._finish(target, log_id, is_all=True)
         return copied
 
     def recover(self) -> RecoveredCompactions:
@@ -62,7 +71,7 @@ class TransactionalCompactor(LogCopier):
                     self._filesystem.remove(join(directory, name))
                     found.removed.append(name)
                 elif compacted is not None and max(compacted) <= LOG_ID_MAX:
-                    self._finish(*compacted)
+                    self._finish(*compacted, is_all=False)
                     found.finished.append(compacted[0])
             except BkctlError as error:
                 _log.error("%s/%s: cannot be finished now: %s", directory, name, error)
@@ -72,13 +81,18 @@ class TransactionalCompactor(LogCopier):
             self._sync_names()
         return found
 
-    def _finish(self, target: int, source: int) -> None:
-        """Take every step behind the point of no return; it may be called again until all are taken."""
+    def _finish(self, target: int, source: int, *, is_all: bool) -> None:
+        """Take every step behind the point of no return; it may be called again until all are taken.
+
+        ``is_all`` says that the target is known to have all that the index has in the source.
+        """
         compacted, path = join(self._storage.directory, compacted_name(target, source)), self._path(target)
         if self._filesystem.status(path) is None:
             self._filesystem.link(compacted, path)
         # Readers find the log by its name, also after a crash, before an index row sends them there.
         self._sync_names()
         self._change_index(target, source)
+        if not is_all:
+            self._refuse_rows(source)
         self._filesystem.remove(compacted)
         self._remove_log(source)

@@ -34,7 +34,15 @@ from bkctl.vfs.faulty import CrashPointReached, FaultRule, FaultyFileSystem
 from tests.support import cluster_dumps
 from tests.support.checked_bookie import FILES, check
 from tests.support.manifest import index_rows
-from tests.unit.admin.gc.stopped_bookie import CLOCK, LIVE, Stopped, cluster_of, on_bookie, some_metadata
+from tests.unit.admin.gc.stopped_bookie import (
+    CLOCK,
+    LIVE,
+    RECORD_BYTES,
+    Stopped,
+    cluster_of,
+    on_bookie,
+    some_metadata,
+)
 
 HOST = "bookie:3181"
 HALF = RunOptions(threshold=0.6)
@@ -74,6 +82,26 @@ def test_compaction_takes_the_emptiest_first(bookie: Stopped) -> None:
     assert bookie.readable() == LIVE
     assert check([bookie.root]) == []
     assert bookie.prepare(options=HALF).is_empty
+
+
+@pytest.mark.parametrize("what", ["ledger", "size"])
+def test_a_log_with_a_record_that_hides_a_live_entry_stays(bookie: Stopped, what: str) -> None:
+    """A flipped ledger id, or a size that swallows the next records; the index still names what is there."""
+    log = bookie.current() / "0.log"
+    content = bytearray(log.read_bytes())
+    # Of an entry of the live ledger, with one of the dead ledger and one of the live behind it.
+    at = content.index((1).to_bytes(8, "big") + (5).to_bytes(8, "big"))
+    if what == "ledger":
+        content[at + 6] ^= 1
+    else:
+        content[at - 4 : at] = (RECORD_BYTES - 4 + 2 * RECORD_BYTES).to_bytes(4, "big")
+    log.write_bytes(content)
+    rows = bookie.run(options=HALF)
+    (stays,) = [row for row in rows if row.log_id == 0]
+    assert (stays.action, stays.done) == (SET_ASIDE, False)
+    assert f"ledger 1, entry {5 if what == 'ledger' else 6} first (bkctl entrylog salvage)" in stays.detail
+    assert 0 in bookie.logs_left()
+    assert LIVE - {(1, 5)} <= {row[:2] for row in index_rows(bookie.current())}
 
 
 def test_preparing_writes_nothing(bookie: Stopped) -> None:

@@ -14,7 +14,7 @@ import pytest
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
-from bkctl.engine.gc import log_reading
+from bkctl.engine.gc import log_reading, settled_logs
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import Request
 from bkctl.errors import BkctlError, BookieIOError, ConnectionFailedError
@@ -148,12 +148,22 @@ def test_4607_a_map_that_leaves_records_out_costs_nothing() -> None:
 
 def test_4607_the_mutant_that_believes_it_deletes_live_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_reading, "trusted_map", believing)
+    monkeypatch.setattr(settled_logs, "rows_into", lambda *_: {})
     rig = opened()
     with_a_stale_header(rig)
     rig.collect()
     assert "0.log" not in rig.log_names()
     with pytest.raises(BookieIOError):
         rig.check(1, 12)
+
+
+def test_4607_what_the_mutant_believes_the_index_contradicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reading, "trusted_map", believing)
+    rig = opened()
+    with_a_stale_header(rig)
+    rig.collect()
+    assert "0.log" in rig.log_names()
+    rig.check(1, 12)
 
 
 def test_4607_a_cached_row_made_of_such_a_map_is_passed_over() -> None:

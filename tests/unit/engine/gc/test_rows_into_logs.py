@@ -1,0 +1,185 @@
+"""No log is removed while the index points into it, whatever the log says of itself."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from bkctl.codec.entrylog import HEADER_BYTES
+from bkctl.engine.gc import settled_logs
+from bkctl.engine.gc.rows_into_logs import refuse_rows, rows_into
+from bkctl.errors import BookieIOError, CorruptionError
+from tests.support.storage_rig import DIRECTORY, entry_of
+from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, GcRig, opened
+
+LOG = f"{DIRECTORY}/0.log"
+
+
+def record_of(rig: GcRig, ledger: int, number: int) -> tuple[int, int, int]:
+    """Return the offset, the size and the entry id of the ``number``-th record of a ledger in log 0."""
+    content = rig.disk.files[LOG]
+    offset = HEADER_BYTES
+    while True:
+        size, of_ledger, entry = struct.unpack_from(">iqq", content, offset)
+        if of_ledger == ledger:
+            if number == 0:
+                return offset, size, entry
+            number -= 1
+        offset += 4 + size
+
+
+def write(rig: GcRig, offset: int, data: bytes) -> None:
+    file = rig.disk.open_to_write(LOG)
+    file.write_at(offset, data)
+    file.sync()
+    file.close()
+
+
+def renamed(rig: GcRig) -> list[int]:
+    """One bit of a live record's ledger id is flipped; return the entries that cannot be read any more."""
+    offset, _, entry = record_of(rig, 3, 1)
+    write(rig, offset + 4, (3 ^ 0x100).to_bytes(8, "big"))
+    return [entry]
+
+
+def swallowing(rig: GcRig) -> list[int]:
+    """A live record's size is that of itself and of the next three, of which one is live."""
+    offset, size, entry = record_of(rig, 3, 0)
+    write(rig, offset, (size + 3 * (size + 4)).to_bytes(4, "big"))
+    return [entry]
+
+
+@TRANSACTIONAL
+@pytest.mark.parametrize("damage", [renamed, swallowing])
+def test_a_log_with_a_damaged_record_stays(transactional: bool, damage: Callable[[GcRig], list[int]]) -> None:
+    rig = opened(transactional=transactional)
+    rig.fill([1, 2, 3], entries=12)
+    hurt = damage(rig)
+    rig.cluster.live -= {1, 2}
+    report = rig.collect(MAJOR)
+    assert (report.set_aside_logs, "0.log" in rig.log_names()) == (1, True)
+    assert report.compacted_logs
+    rig.forget_read_cache()
+    for entry in range(12):
+        if entry not in hurt:
+            assert rig.storage.read(3, entry) == entry_of(3, entry, "", 300)
+    (why,) = rig.collector.status().set_aside.values()
+    assert f"{LOG}: entry log at" in why
+    assert "bkctl entrylog salvage" in why
+    # Nothing changes with the next pass, nor behind a power cut.
+    rig.collect(MAJOR)
+    assert "0.log" in rig.log_names()
+    crashed = rig.after_crash()
+    crashed.collect(MAJOR)
+    assert "0.log" in crashed.log_names()
+
+
+def test_a_copy_that_was_cut_off_does_not_cost_its_source() -> None:
+    """The damage comes between the copy of a transactional compaction and the removal of the source."""
+    rig = opened(transactional=True)
+    rig.fill([1, 2, 3], entries=12)
+    rig.cluster.live -= {1, 2}
+    compactor = rig.collector._compactions._transactional
+    rig.collect()
+    renamed(rig)
+    copied, target = compactor._copy_live(0, {1, 2}, (), DIRECTORY, copied_rows(rig) - 1)
+    assert (copied.entries, target is not None) == (copied_rows(rig) - 1, True)
+    found = compactor.recover()
+    assert found.finished == []
+    assert set(found.unresolved) == {0, target}
+    assert "0.log" in rig.log_names()
+
+
+def copied_rows(rig: GcRig) -> int:
+    return rows_into(rig.storage.locations, [0], {1, 2}, lambda: None)[0]
+
+
+def with_one_bit_of_the_map_flipped(rig: GcRig, ledger: int) -> None:
+    """The id of a ledger in the map of log 0 becomes that of one that nobody knows."""
+    content = rig.disk.files[LOG]
+    map_offset = int.from_bytes(content[8:16], "big")
+    at = content.index(ledger.to_bytes(8, "big"), map_offset + 24)
+    write(rig, at, (ledger ^ 0x100).to_bytes(8, "big"))
+
+
+@pytest.mark.parametrize("ledgers", [[1], [1, 2]])
+def test_one_bit_in_the_map_of_a_log_costs_nothing(ledgers: list[int]) -> None:
+    rig = opened()
+    rig.fill(ledgers, entries=20)
+    with_one_bit_of_the_map_flipped(rig, 1)
+    rig.cluster.live -= {2}
+    assert rig.collect().deleted_logs == 0
+    assert "0.log" in rig.log_names()
+    rig.check(1, 20)
+    # The log is known by its records from here on: it is compacted, and goes when its ledger is gone.
+    rig.collect(MAJOR)
+    rig.check(1, 20)
+    rig.cluster.live -= {1}
+    rig.collect()
+    assert "0.log" not in rig.log_names()
+
+
+def test_a_log_whose_records_are_not_those_of_the_rows_is_set_aside() -> None:
+    rig = opened()
+    rig.fill([1], entries=20)
+    with_one_bit_of_the_map_flipped(rig, 1)
+    for number in range(40):
+        try:
+            offset, _, _ = record_of(rig, 1, 0)
+        except struct.error:
+            break
+        write(rig, offset + 4, (2 + number).to_bytes(8, "big"))
+    # At first they are ledgers of which nobody has said yet that they are gone.
+    assert rig.collect().set_aside_logs == 0
+    assert rig.collect().set_aside_logs == 1
+    assert "0.log" in rig.log_names()
+    with pytest.raises(BookieIOError):
+        rig.check(1, 20)
+
+
+def test_the_index_is_not_asked_about_logs_of_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be read as a whole at each pass in which a log has died."""
+    asked: list[list[int]] = []
+
+    def noted(locations: object, log_ids: list[int], dead: object, going_on: object) -> dict[int, int]:
+        asked.append(log_ids)
+        return {}
+
+    monkeypatch.setattr(settled_logs, "rows_into", noted)
+    rig = opened()
+    rig.fill([1], entries=20)
+    older = [int(name[:-4], 16) for name in rig.log_names()]
+    rig.collect()
+    rig.fill([2], entries=20)
+    rig.cluster.live.clear()
+    deleted = rig.collect().deleted_logs
+    assert deleted > len(older)
+    assert asked[-1] == older
+
+
+def test_rows_are_counted_by_log_but_for_those_of_dead_ledgers() -> None:
+    rig = opened()
+    rig.fill([1, 2], entries=20)
+    calls: list[None] = []
+    everything = rows_into(rig.storage.locations, range(100), (), lambda: calls.append(None))
+    assert (sum(everything.values()), len(everything) > 2, len(calls) > 0) == (40, True, True)
+    ones = rows_into(rig.storage.locations, [0, 1], {2}, lambda: None)
+    twos = rows_into(rig.storage.locations, [0, 1], {1}, lambda: None)
+    assert {log: rows + twos[log] for log, rows in ones.items()} == {log: everything[log] for log in (0, 1)}
+    assert rows_into(rig.storage.locations, [99], (), lambda: None) == {}
+    assert rows_into(rig.storage.locations, [], (), pytest.fail) == {}
+
+
+def test_the_first_row_that_still_points_there_is_named() -> None:
+    rig = opened()
+    rig.fill([1, 2], entries=20)
+    rows = rows_into(rig.storage.locations, [0], {1}, lambda: None)[0]
+    refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None, copied=rows)
+    offset, _, entry = record_of(rig, 2, 0)
+    with pytest.raises(CorruptionError, match=f"ledger 2, entry {entry} first") as caught:
+        refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None)
+    assert (caught.value.path, caught.value.offset) == (LOG, offset)
+    with pytest.raises(CorruptionError, match="none at 1 of them"):
+        refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None, copied=rows - 1)
