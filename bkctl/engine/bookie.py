@@ -308,7 +308,9 @@ class Bookie:
                 return
             self.failure = error
         _log.critical("the bookie stops: %s", error, extra={"event": "failed", "error": str(error)})
-        self.writes.set_read_only(True, high_priority_too=True)
+        with self._mode_lock:
+            # A thread that sets the mode has either seen the failure or is through.
+            self.writes.set_read_only(True, high_priority_too=True)
         if self._on_failure is not None:
             self._on_failure(error)
 

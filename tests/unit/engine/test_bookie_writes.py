@@ -404,3 +404,23 @@ def test_descriptors_are_bounded_and_a_forgotten_one_loses_nothing() -> None:
         with pytest.raises(LedgerFencedError):
             rig.add(3, 2)
         assert rig.bookie.reads.last_add_confirmed(4) == 0
+
+
+def test_a_look_at_the_disks_does_not_take_a_failure_back(
+    rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread fails the bookie while the mode is being set."""
+    bookie = rig.bookie
+    plain, failing = bookie.writes.set_read_only, list[threading.Thread]()
+
+    def set_read_only(read_only: bool, *, high_priority_too: bool = False) -> None:
+        if not failing:
+            failing.append(threading.Thread(target=bookie.fail, args=(StorageError("a disk is gone"),)))
+            failing[0].start()
+            failing[0].join(0.2)
+        plain(read_only, high_priority_too=high_priority_too)
+
+    monkeypatch.setattr(bookie.writes, "set_read_only", set_read_only)
+    bookie.disks.check()
+    failing[0].join()
+    assert (bookie.read_only, bookie.takes_high_priority_adds) == (True, False)
