@@ -358,6 +358,19 @@ def test_a_run_that_leaves_findings_to_a_person_does_not_end_with_0(run_cli: Run
     assert "left to you" in done.stderr
 
 
+def test_an_examination_that_fails_is_not_taken_for_one_without_findings(
+    run_cli: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A dump of the metadata is cut: the examination ends with 1, as it does with findings."""
+    bookie, dump = tmp_path / "bookie", tmp_path / "zk.json"
+    shutil.copytree(DEMO / "bookie1", bookie)
+    dump.write_bytes((DEMO / "zk.json").read_bytes()[:-200])
+    done = run_cli("repair", "plan", bookie, "--metadata", dump, "--out", tmp_path / "plan.json")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert str(dump) in capfd.readouterr().err
+    assert not (tmp_path / "plan.json").exists()
+
+
 @pytest.mark.parametrize(
     "change", [{"number": math.inf}, {"command": ["bkctl", "gc", "run", "\ud800x"]}, {"command": ["bkctl"]}]
 )

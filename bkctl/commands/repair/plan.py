@@ -110,6 +110,9 @@ def plan_command(
     if code not in (0, 1, 3):
         raise typer.Exit(code)
     found = _rows(content)
+    if code == 1 and not found:
+        # An error of the examination itself, which it has written, ends with the code of findings.
+        raise typer.Exit(code)
     asking = _asking_the_store(found, configuration)
     rows = [_with_salvage(row, asking) for row in found]
     rows = _in_order(_with_digests(rows, asking))
