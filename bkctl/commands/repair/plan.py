@@ -106,13 +106,7 @@ def plan_command(
         raise UsageError("name a bookie's directories, or give --conf FILE")
     paths, configuration = list(map(abspath, paths or ())), absolute(configuration)
     examined = ["bkctl", "doctor", *paths, *configuration.words(), *(["--deep"] if deep else [])]
-    code, content = read_own_command([*examined, "-o", "json"])
-    if code not in (0, 1, 3):
-        raise typer.Exit(code)
-    found = _rows(content)
-    if code == 1 and not found:
-        # An error of the examination itself, which it has written, ends with the code of findings.
-        raise typer.Exit(code)
+    code, found = _examined(examined)
     asking = _asking_the_store(found, configuration)
     rows = [_with_salvage(row, asking) for row in found]
     rows = _in_order(_with_digests(rows, asking))
@@ -132,6 +126,18 @@ def plan_command(
         raise typer.Exit(3)
     if plan.steps or plan.by_hand:
         raise typer.Exit(1)
+
+
+def _examined(words: list[str]) -> tuple[int, list[dict[str, Any]]]:
+    """Return the exit code and the findings of an examination; an error of its own ends this command, too."""
+    code, content = read_own_command([*words, "-o", "json"])
+    if code not in (0, 1, 3):
+        raise typer.Exit(code)
+    found = _rows(content)
+    if code == 1 and not found:
+        # The error has been written, and ends with the code of findings.
+        raise typer.Exit(code)
+    return code, found
 
 
 def _rows(content: bytes) -> list[dict[str, Any]]:

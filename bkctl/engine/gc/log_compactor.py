@@ -33,13 +33,13 @@ class LogCompactor:
             self._pace(len(piece), piece.size_bytes)
             yield piece
 
-    def _require_all(self, log_id: int, dead: Container[int], copied: Copied, rows: int | None) -> None:
-        """Require that everything was copied that the index has in a log, whose ``rows`` were counted before.
+    def _check_all_copied(self, log_id: int, dead: Container[int], copied: Copied, rows: int | None) -> None:
+        """Check that everything was copied that the index has in a log, of which ``rows`` were counted before.
 
         Call it before a row is changed. Raises CorruptionError where the index points at more.
         """
         if copied.entries != rows:
-            # Rows that a flush has changed since are elsewhere: only a count of today tells.
+            # Rows that a flush has changed since are elsewhere: they are counted once more.
             self._refuse_rows(log_id, dead, copied.entries)
 
     def _refuse_rows(self, log_id: int, dead: Container[int] = (), copied: int = 0) -> None:

@@ -68,7 +68,7 @@ class LogCopier(LogCompactor):
                     target = self._begin(directory)
                 _append(target, piece)
                 copied.add(piece)
-            self._require_all(log_id, dead, copied, rows)
+            self._check_all_copied(log_id, dead, copied, rows)
             if target is not None:
                 target.finish()
                 # Records, map and header are on disk before the name says that they are.

@@ -1,9 +1,8 @@
 """The rows of the index that point into logs: a log is removed only when it has none.
 
-What a log says of itself has no checksum: the ids and sizes of its records, and its map of ledgers. One
-flipped bit there makes a live ledger look like one that is gone, or hides records inside one that seems to be
-larger. The index has checksums, and it alone decides which entries this bookie serves, so it is asked before
-a log goes.
+The ids and sizes in a log's records, and its map of ledgers, have no checksum. One flipped bit there makes a
+live ledger look like one that is gone, or hides records inside one that seems to be larger. The index has
+checksums, and it alone decides which entries this bookie serves, so it is asked before a log goes.
 """
 
 from __future__ import annotations
