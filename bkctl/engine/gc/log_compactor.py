@@ -34,7 +34,7 @@ class LogCompactor:
             yield piece
 
     def _check_all_copied(self, log_id: int, dead: Container[int], copied: Copied, rows: int | None) -> None:
-        """Check that everything was copied that the index has in a log, of which ``rows`` were counted before.
+        """Check that all was copied that the index has in a log, of which ``rows`` were counted before.
 
         Call it before a row is changed. Raises CorruptionError where the index points at more.
         """
