@@ -1,13 +1,15 @@
 """Copy one damaged journal: every record that the scan finds, each at the very offset where it stood.
 
 The bytes between become padding, which every bookie steps over. A record with a damaged master key, or with
-other ids than its digest proves, gets the right ones.
+other ids than its digest proves, gets the right ones; one whose size word alone is damaged gets the size that
+its digest proves. The records are found as the verdict on the journal found them, with the same digests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
 from bkctl.admin.index.check.journaled_keys import WrongKey
 from bkctl.admin.journals.closing_padding import PADDING_BYTES_MIN, padding_heads, write_padding
@@ -27,6 +29,7 @@ from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile
+from bkctl.scan.files.journal_reading import JournalReading
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.proved_ids import EntryIds, with_ids
 from bkctl.scan.records import Item
@@ -39,28 +42,54 @@ _WRITE_BYTES = 1 << 20
 class SalvagedJournal:
     """One journal: its records, and the ranges of which nothing could be kept.
 
+    ``reading`` is how the records are found, ``checksum`` one over all of them and their offsets in the copy.
     ``useless`` are the offsets of records whose digests fail: no reader takes them, and their ids may be any,
     so that they become padding as well. ``keys`` are master keys of which some bytes were changed, ``owners``
     the ids of records that say others, by their offsets: the copy has the right ones.
     """
 
     journal: JournalFile
-    records: int
+    reading: JournalReading
     damage: tuple[Damage, ...]
+    records: int = 0
+    checksum: bytes = b""
     useless: frozenset[int] = frozenset()
     keys: tuple[WrongKey, ...] = ()
     owners: Mapping[int, EntryIds] = field(default_factory=dict)
 
     @property
     def is_damaged(self) -> bool:
-        """Whether its copy differs from it: some bytes are not what a power cut leaves, and no record."""
-        broken = any(not damage.readable and not damage.unsynced for damage in self.damage)
+        """Whether its copy differs from it: some bytes are not what a power cut leaves, and no record.
+
+        A record that is whole but for its size word is one only in the copy: no bookie reads it in the
+        journal, or only one that has its digest.
+        """
+        broken = any(damage.readable or not damage.unsynced for damage in self.damage)
         return broken or bool(self.keys)
 
     @property
     def right_keys(self) -> dict[int, bytes]:
         """The master keys to be written, by the offsets of their records."""
         return {each.found.offset: each.right for each in self.keys if each.right is not None}
+
+
+class RecordsSum:
+    """A count of records, and a checksum over them and their offsets, fed with them in their order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._hash = blake2b(digest_size=16)
+
+    def add(self, offset: int, framed: bytes) -> None:
+        """Take in a record."""
+        self.count += 1
+        self._hash.update(offset.to_bytes(8, "big"))
+        self._hash.update(framed)
+
+    @property
+    def checksum(self) -> bytes:
+        """The checksum over the records so far."""
+        return self._hash.digest()
 
 
 def pieces(
@@ -74,10 +103,10 @@ def pieces(
     journal, useless, owners = salvaged.journal, salvaged.useless, salvaged.owners
     keys = salvaged.right_keys
     marked = mark.offset if mark.journal_id == journal.journal_id else 0
-    with JournalScan(fs, journal.path) as scan:
+    with salvaged.reading.open(fs, journal.path) as scan:
         version = scan.head.version
         position = JournalHeader(version).first_record
-        for found_item in without_cut_keys(scan):
+        for found_item in without_cut_keys(salvaged.reading.items(scan)):
             item = _with_right_key(found_item, keys)
             if behind is not None and journal.journal_id >= mark.journal_id:
                 note_item(_without(item, useless, owners), marked, END.offset, behind)
@@ -181,8 +210,11 @@ def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: Writ
 
 
 def _read_back(fs: FileSystem, path: str, salvaged: SalvagedJournal) -> None:
-    """Raise CorruptionError unless the copy holds every record and no damage."""
-    records = 0
+    """Raise CorruptionError unless the copy holds every record of the plan at its offset, and no damage.
+
+    The digests are no help here: a bookie has to find the records without them.
+    """
+    found = RecordsSum()
     with JournalScan(fs, path) as scan:
         for item in (*scan.head.damage, *scan):
             if isinstance(item, Damage):
@@ -193,11 +225,14 @@ def _read_back(fs: FileSystem, path: str, salvaged: SalvagedJournal) -> None:
                     found=item.reason,
                     path=path,
                 )
-            if isinstance(item, EntryBatch):
-                records += len(item)
-            elif isinstance(item, MarkedRecord) and item.kind is not RecordKind.PADDING:
-                records += 1
-    if records != salvaged.records:
+            for offset, data in _framed(item, {}):
+                if data:
+                    found.add(offset, data)
+    if found.count != salvaged.records:
         raise CorruptionError(
-            "copy of a journal", expected=f"{salvaged.records} records", found=f"{records}", path=path
+            "copy of a journal", expected=f"{salvaged.records} records", found=f"{found.count}", path=path
+        )
+    if found.checksum != salvaged.checksum:
+        raise CorruptionError(
+            "copy of a journal", expected="the records that were planned", found="others", path=path
         )

@@ -31,8 +31,8 @@ with a new journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from posixpath import dirname, join, normpath
 
@@ -40,8 +40,8 @@ from bkctl.admin.index.check.journaled_keys import WrongKey, journaled_keys, wro
 from bkctl.admin.index.check.master_keys import MetadataOf
 from bkctl.admin.index.stopped_index import IndexDatabases, StoppedIndex
 from bkctl.admin.journals.closing_padding import write_padding
-from bkctl.admin.journals.journal_copy import SalvagedJournal, copy_journal, pieces
-from bkctl.admin.journals.journal_losses import JournalLosses, owner_of, record_offset
+from bkctl.admin.journals.examined_journals import examined
+from bkctl.admin.journals.journal_copy import SalvagedJournal, copy_journal
 from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows, row_changes
 from bkctl.admin.journals.mark_fit import misfit
 from bkctl.admin.journals.skipped_records import (
@@ -67,9 +67,8 @@ from bkctl.codec.journal import (
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, encode_last_mark
 from bkctl.codec.losses import Loss, Losses, merged_ranges
 from bkctl.errors import NotFoundError, RefusedError
-from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
-from bkctl.scan.directory import COOKIE_NAME, JournalFile, current, read_small
+from bkctl.scan.directory import COOKIE_NAME, current, read_small
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.journal_ends import JournalEnds
@@ -129,7 +128,8 @@ def plan_salvage(
         mark = LastMark(place.directory.journals[0].journal_id, 0) if place.directory.journals else ZERO_MARK
     behind = JournalRecords(missing=missing)
     verdicts = list(verify_journals(fs, list(place.directory.journals), book, mark=mark))
-    journals, lost = _examined(fs, place, mark, verdicts, _wrong_keys(fs, place, mark, metadata_of), behind)
+    keys = _wrong_keys(fs, place, mark, metadata_of)
+    journals, lost = examined(fs, place, mark, verdicts, keys, book, behind)
     lost.compare(behind.ledgers)
     strange = _strange(behind, book, metadata_of, lambda: _rows(fs, bookie, databases))
     ranges, is_certain = lost.ranges, lost.is_certain and not behind.missing and not strange
@@ -162,32 +162,6 @@ def _unchecked(verdicts: Sequence[FileVerdict], book: DigestBook) -> str:
     """Say which entries no digest proves, and what would; an empty text where every entry was checked."""
     entries = UncheckedEntries.of(verdicts)
     return entries.with_remedy(book) if entries.unchecked else ""
-
-
-def _examined(
-    fs: FileSystem,
-    place: JournalPlace,
-    mark: LastMark,
-    verdicts: Sequence[FileVerdict],
-    keys: Mapping[str, tuple[WrongKey, ...]],
-    behind: JournalRecords,
-) -> tuple[list[SalvagedJournal], JournalLosses]:
-    """Return the copies to make, and the losses; ``behind`` is given what stands behind the mark."""
-    journals, lost = list[SalvagedJournal](), JournalLosses()
-    for verdict, journal in zip(verdicts, place.directory.journals, strict=True):
-        broken = [damage for damage in verdict.damage if damage.reason == "digest" and not damage.unsynced]
-        useless = frozenset(damage.offset for damage in broken)
-        owned = ((record_offset(damage), owner_of(damage)) for damage in verdict.damage)
-        owners = {offset: owner for offset, owner in owned if owner is not None}
-        salvaged = SalvagedJournal(journal, 0, verdict.damage, useless, keys.get(journal.path, ()), owners)
-        records = sum(1 for _, data in pieces(fs, salvaged, mark, behind) if data)
-        journals.append(replace(salvaged, records=records))
-        if verdict.damages > len(verdict.damage):
-            lost.is_certain = False
-        for damage in verdict.damage:
-            if _is_behind(mark, journal, damage) and not damage.readable:
-                lost.add(damage)
-    return journals, lost
 
 
 def _strange(
@@ -370,10 +344,6 @@ def copy_journals(fs: WritableFileSystem, salvage: Salvage, home: str) -> str:
     if fs.status(cookie) is not None:
         fs.replace(join(directory, COOKIE_NAME), read_small(fs, cookie))
     return directory
-
-
-def _is_behind(mark: LastMark, journal: JournalFile, damage: Damage) -> bool:
-    return LastMark(journal.journal_id, damage.end) > mark
 
 
 def _add_known(

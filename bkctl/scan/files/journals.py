@@ -14,11 +14,11 @@ from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import BookieDirectory, JournalFile, inspect_directory, last_mark_of
+from bkctl.scan.files.journal_reading import JournalReading
 from bkctl.scan.files.loss import LossTracker
 from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.journal import JournalScan, judged, read_head
 from bkctl.scan.journal_ends import JournalEnds
-from bkctl.scan.proof import Evidence
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
 
@@ -84,6 +84,13 @@ class MarkFinder:
             mark = self._mark or last_mark_of(self._filesystem, here)
             self._directories[directory] = ends_in(self._filesystem, here, mark)
         return self._directories[directory]
+
+    def reading_of(self, journal: JournalFile, book: DigestBook) -> JournalReading:
+        """Return how the records of a journal are found, with the digests of a book. Raises StorageError."""
+        ends = self.ends_of(journal)
+        return JournalReading(
+            book, ends.unsynced_from(journal.journal_id), ends.known_end(journal.journal_id)
+        )
 
 
 def ends_in(filesystem: FileSystem, directory: BookieDirectory, mark: LastMark | None) -> JournalEnds:
@@ -221,14 +228,7 @@ def scan_journals(
 
 
 def _open(filesystem: FileSystem, journal: JournalFile, book: DigestBook, marks: MarkFinder) -> JournalScan:
-    ends = marks.ends_of(journal)
-    return JournalScan(
-        filesystem,
-        journal.path,
-        Evidence(digesters=book.digesters),
-        unsynced_from=ends.unsynced_from(journal.journal_id),
-        end=ends.known_end(journal.journal_id),
-    )
+    return marks.reading_of(journal, book).open(filesystem, journal.path)
 
 
 def verify_journals(
