@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from posixpath import dirname
 
 from bkctl.admin.next_step import NextStep, not_ended
@@ -14,6 +15,13 @@ LOG_INSTEAD = (
     "entrylog salvage LOG' copies the rest to a fresh log, lists what is lost and puts its ledgers into "
     "limbo. Until then leave the file where it is, its other records are served as before; 'bkctl index "
     "check' names the rows that point into the damage"
+)
+
+#: What to know before the log is salvaged that rows of an index name.
+SALVAGE_FIRST = (
+    "if there is a good copy of the log, bring it back instead. The salvage copies what digests, rows and "
+    "sizes prove, lists the rest and puts only the ledgers of that into limbo; a rebuild of the index is "
+    "refused as long as the log is damaged"
 )
 
 JOURNAL_INSTEAD = (
@@ -43,6 +51,11 @@ _OF_JOURNALS = {
     Verdict.UNCHECKED: _UNCHECKED_INSTEAD,
     Verdict.DAMAGED: JOURNAL_INSTEAD,
 }
+
+
+def salvage_words(path: str, metadata: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the command that salvages a log, in words; ``metadata`` say who is asked."""
+    return ("entrylog", "salvage", path, *metadata, "--yes")
 
 
 def of_log(verdict: FileVerdict) -> NextStep | None:

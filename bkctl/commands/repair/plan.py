@@ -172,6 +172,7 @@ def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> d
     replicas, or not at all is a person's choice, and asking for a plan of repairs is that choice.
     """
     from bkctl.admin.entrylogs.log_place import find_log
+    from bkctl.admin.logs.file_steps import salvage_words
     from bkctl.vfs import PosixFileSystem
 
     if row["kind"] not in _SALVAGED_KINDS or row["commands"] or not row["path"]:
@@ -190,7 +191,7 @@ def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> d
         row = {**row, "instead": _EXCHANGED_KNOW}
     metadata = configuration.metadata_uri
     words = ["--metadata", metadata] if metadata is not None else []
-    return {**row, "commands": [["bkctl", "entrylog", "salvage", row["path"], *words, "--yes"]]}
+    return {**row, "commands": [["bkctl", *salvage_words(row["path"], words)]]}
 
 
 #: Verbs that take --metadata for the digests of entries.
@@ -235,7 +236,10 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     salvages = {row["path"]: row["commands"] for row in logs if row["commands"]}
 
     def names_damage(row: dict[str, Any]) -> bool:
-        return row["kind"] == "dangling_location" and row["path"] in salvages
+        is_salvaged = any(words[1:3] == ["entrylog", "salvage"] for words in row["commands"])
+        return row["kind"] not in _SALVAGED_KINDS and (
+            is_salvaged or (row["kind"] == "dangling_location" and row["path"] in salvages)
+        )
 
     salvaged = {index_of(row) for row in logs if row["commands"]}
 
@@ -249,12 +253,14 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         if is_left_behind(row) and index_of(row) not in rebuilt:
             continue
-        if index_of(row) in rebuilt and row["kind"] in _SALVAGED_KINDS:
+        if index_of(row) in rebuilt and (
+            row["kind"] in _SALVAGED_KINDS or (names_damage(row) and not is_rebuilt(row))
+        ):
             continue
         if index_of(row) in rebuilt & damaged and is_rebuilt(row):
             row = {**row, "commands": [[*words[:-1], "--accept-loss", "--yes"] for words in row["commands"]]}
         elif names_damage(row) and index_of(row) not in rebuilt:
-            row = {**row, "commands": salvages[row["path"]], "instead": ""}
+            row = {**row, "commands": salvages.get(row["path"], row["commands"]), "instead": ""}
         made.append(row)
     return made
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import merge
 from operator import itemgetter
 
 import numpy as np
 
+from bkctl.admin.index.check.damaged_logs import DamagedLogs
 from bkctl.admin.index.check.expected_ledgers import ExpectedLedgers
 from bkctl.admin.index.check.finding import (
     Finding,
@@ -108,6 +109,7 @@ class _SpaceCheck:
         # Without the journals nobody knows what the next start brings.
         self._placed = PlacedEntries(space, options.placed if space.journal_dirs else {})
         self._places: LogPlaces
+        self._salvages: DamagedLogs
         self._quarantined = {
             each.log.log_id: each
             for directory in space.log_dirs
@@ -147,6 +149,7 @@ class _SpaceCheck:
                 LogPlaces(self._filesystem, space.logs, reader.damage, reader.failing)
             )
             self._other_places = stack.enter_context(LogPlaces(self._filesystem, space.other_logs, {}, {}))
+            self._salvages = DamagedLogs(self._filesystem, reader.damage.keys() | reader.failing.keys())
             yield from map(_cut_journal, replay.cut)
             strange = StrangeLedgers(space, expected, replay.master_keys)
             journaled = yield from self._compared(indexes, known, sorter, replay, strange)
@@ -333,7 +336,12 @@ class _SpaceCheck:
             return "a location that is wrong"
         if copy != NO_COPY:
             detail += f"; the entry stands in log {copy >> 32} at {copy & OFFSET_MAX}"
-        return Finding(kind, self._space.dir, ledger, entry, packed >> 32, packed & OFFSET_MAX, detail)
+        finding = Finding(kind, self._space.dir, ledger, entry, packed >> 32, packed & OFFSET_MAX, detail)
+        return self._with_salvage(finding, packed)
+
+    def _with_salvage(self, finding: Finding, packed: int) -> Finding:
+        """Return a finding about a location with the damaged log that it names."""
+        return replace(finding, damaged_log=self._salvages.among(self._places.log_of(packed)))
 
     def _unindexed(self, compared: Comparison, known: IndexedLedgers) -> Iterator[_Judged]:
         """Judge entries of known ledgers without a row."""
@@ -351,7 +359,7 @@ class _SpaceCheck:
             detail = "the entry stands in the log, and the index has no row of it"
             log_id, offset = packed >> 32, packed & OFFSET_MAX
             finding = Finding(Kind.MISSING_LOCATION, self._space.dir, ledger, entry, log_id, offset, detail)
-            yield ledger, entry, finding
+            yield ledger, entry, self._with_salvage(finding, packed)
 
     def _without_entries(self, known: IndexedLedgers, journaled: set[int]) -> Iterator[Finding]:
         for ledger in known.ids[~known.seen].tolist():

@@ -92,7 +92,8 @@ _NOTES = frozenset(
 class Finding:
     """One row. ``log_id`` and ``offset`` are the location that the finding is about, ``offset`` the body's
     except for ``damaged_log``, where the damage begins; None where there is none. Of a key record in a
-    journal it is the record's, and ``journal_id`` says which journal.
+    journal it is the record's, and ``journal_id`` says which journal. ``damaged_log`` is the path of a log
+    that is damaged, and whose salvage ends what a row of the index says of it, or lacks.
     """
 
     kind: Kind
@@ -103,6 +104,7 @@ class Finding:
     offset: int | None
     detail: str
     journal_id: int | None = None
+    damaged_log: str | None = None
 
     @property
     def severity(self) -> Severity:

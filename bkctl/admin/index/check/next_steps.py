@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from posixpath import join
 
 from bkctl.admin.index.check.finding import Finding, Kind
-from bkctl.admin.logs.file_steps import LOG_INSTEAD
+from bkctl.admin.logs.file_steps import LOG_INSTEAD, SALVAGE_FIRST, salvage_words
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.codec.entrylog import log_name
 
 _REBUILT = (
-    "where a log is damaged or gone the rebuild is refused: bring the log back; only if it is lost for good, "
-    "--accept-loss goes on and sets limbo"
+    "where a log is damaged or gone the rebuild is refused: salvage the damaged one ('bkctl entrylog salvage "
+    "LOG'), bring the other one back; only if it is lost for good, --accept-loss goes on and sets limbo"
 )
 _PLACES = (
     "no command moves directories: name them in the configuration, or mount them, in the order of the cookie"
@@ -98,6 +98,8 @@ def next_step(finding: Finding, metadata: Sequence[str] = (), places: Sequence[s
     if kind is Kind.LOCATIONS_WITHOUT_LEDGER:
         # The rows alone: no damage of a log stands in their way.
         return ended_by((*_REBUILD, directory, "--ledgers", *metadata, "--yes"))
+    if finding.damaged_log is not None:
+        return ended_by(salvage_words(finding.damaged_log, metadata), instead=SALVAGE_FIRST)
     return ended_by((*_REBUILD, directory, *metadata, "--yes"), instead=_REBUILT)
 
 

@@ -15,6 +15,8 @@ from bkctl.admin.index.rebuild.log_scan import LogTask, scan_log
 from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.admin.index.rebuild.state import LogManifest, WorkDirectory, identity_of
 from bkctl.admin.index.rows.location_runs import Run
+from bkctl.admin.logs.file_steps import salvage_words
+from bkctl.admin.next_step import ended_by
 from bkctl.codec.digest import Digester
 from bkctl.errors import RefusedError
 from bkctl.scan.columns.column import Column
@@ -145,6 +147,11 @@ class LogSet:
         return [self._damaged[log.log_id] for log in self.logs if log.log_id in self._damaged]
 
     @property
+    def damaged_paths(self) -> list[str]:
+        """The paths of logs from which entries may be missing."""
+        return [log.path for log in self.logs if log.log_id in self._damaged]
+
+    @property
     def held_bytes(self) -> int:
         """An estimate of the memory that grows with the logs and their ledgers, rows not included."""
         return _LOG_BYTES * len(self.logs) + _LEDGER_BYTES * len(self._ledgers.column())
@@ -225,6 +232,8 @@ def check_loss(found: LogSet, options: RebuildOptions) -> None:
     raise RefusedError(
         "; ".join(lines)
         + ". Nothing was changed: the new index would lack these entries for good. Copy the logs "
-        "from a good disk if there is one. With --accept-loss the rebuild goes on without them and marks "
-        "every ledger that may have lost entries (limbo)"
+        "from a good disk if there is one. Else, where the old index can be read, first run "
+        + " and ".join(f"'{ended_by(salvage_words(path)).line}'" for path in found.damaged_paths)
+        + ": that keeps what digests and rows prove, and a rebuild is possible behind it. With --accept-loss "
+        "the rebuild goes on without them and marks every ledger that may have lost entries (limbo)"
     )
