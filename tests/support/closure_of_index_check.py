@@ -282,7 +282,7 @@ ALL = frozenset((ledger, entry) for ledger in range(4, 10) for entry in range(20
 INDEX_CHECK: tuple[Case, ...] = (
     Case(Kind.DANGLING_LOCATION.value, made(wrong_offset), folder, served=ALL),
     Case(Kind.DANGLING_LOCATION.value, made(wrong_offset, storage="idx"), folder, served=ALL),
-    Case(Kind.DANGLING_LOCATION.value, and_then(unchanged, broken_record), folder, refused=ACCEPT_LOSS),
+    Case(Kind.DANGLING_LOCATION.value, and_then(unchanged, broken_record), folder),
     Case(Kind.FOREIGN_ENTRY.value, made(foreign), folder, served=ALL),
     Case(Kind.FOREIGN_ENTRY.value, made(foreign, storage="idx"), folder, served=ALL),
     Case(Kind.WRONG_LOG_ID_SPACE.value, made(other_space, count=2), folder, lasting=True),

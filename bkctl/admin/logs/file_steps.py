@@ -17,7 +17,7 @@ LOG_INSTEAD = (
     "check' names the rows that point into the damage"
 )
 
-#: What to know before the log is salvaged that rows of an index name.
+#: Said before a log is salvaged into which rows of an index point.
 SALVAGE_FIRST = (
     "if there is a good copy of the log, bring it back instead. The salvage copies what digests, rows and "
     "sizes prove, lists the rest and puts only the ledgers of that into limbo; a rebuild of the index is "

@@ -32,7 +32,7 @@ class DamagedLogs:
         return log.path if self._are_taken[log.path] else None
 
     def _takes(self, log: LogFile) -> bool:
-        """Return whether the directory of a log alone tells which index speaks of it."""
+        """Return whether the directory of a log alone shows which index speaks of it."""
         try:
             spaces = index_spaces(self._filesystem, [inspect_directory(self._filesystem, log.directory)])
         except BkctlError:
