@@ -68,7 +68,12 @@ class WrongFileError(UsageError):
 
     def __init__(self, path: str, what: str, expected: str) -> None:
         self.path = path
+        self._parts = (path, what, expected)
         super().__init__(f"{path}: is not {what} ({expected})")
+
+    def __reduce__(self) -> tuple[type[WrongFileError], tuple[str, str, str]]:
+        """Return what makes the error again in another process, where worker processes hand it over."""
+        return type(self), self._parts
 
 
 class CorruptionError(BkctlError):

@@ -6,11 +6,21 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, UsageError
+from bkctl.errors import (
+    BkctlError,
+    CorruptionError,
+    NoSpaceError,
+    NotFoundError,
+    StorageError,
+    UsageError,
+    WrongFileError,
+)
 
 #: Ours that readers raise, by the name that a traceback has.
 _KINDS: dict[str, type[BkctlError]] = {
-    kind.__name__: kind for kind in (UsageError, NotFoundError, StorageError, NoSpaceError)
+    **{kind.__name__: kind for kind in (UsageError, NotFoundError, StorageError, NoSpaceError)},
+    # Made of its parts, which its text has: what is wrong usage here is so there.
+    WrongFileError.__name__: UsageError,
 }
 _RAISED = re.compile(r"bkctl\.errors\.([A-Za-z]+): (.+)")
 _CORRUPTION = re.compile(

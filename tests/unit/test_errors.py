@@ -1,14 +1,15 @@
-"""Failed system calls as errors of the hierarchy: which class, which file, which cause."""
+"""Errors: failed system calls as those of the hierarchy, and errors that go to another process."""
 
 from __future__ import annotations
 
 import errno
 import os
+import pickle
 from pathlib import Path
 
 import pytest
 
-from bkctl.errors import NoSpaceError, RefusedError, StorageError, as_storage_errors
+from bkctl.errors import NoSpaceError, RefusedError, StorageError, WrongFileError, as_storage_errors
 
 
 def raised(error: BaseException, path: str = "/a/folder") -> StorageError:
@@ -56,3 +57,10 @@ def test_any_other_error_passes(error: Exception) -> None:
     with pytest.raises(type(error)) as caught, as_storage_errors("/a/folder"):
         raise error
     assert caught.value is error
+
+
+def test_a_file_of_another_kind_is_the_same_error_in_another_process() -> None:
+    error = WrongFileError("/b/x", "a cookie", "it begins with a number")
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.path, str(again)) == (WrongFileError, "/b/x", str(error))
+    assert str(error) == "/b/x: is not a cookie (it begins with a number)"
