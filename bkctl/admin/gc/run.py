@@ -26,7 +26,7 @@ from bkctl.directories.index_spaces import IndexSpace
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.log_usage import LogUsages
-from bkctl.engine.gc.rows_into_logs import rows_of_logs
+from bkctl.engine.gc.rows_into_logs import rows_into
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import LogKeeper
@@ -371,7 +371,7 @@ def _compact(
     compactor = Compactor(keeper, filesystem, _SETTINGS, lambda entries, size_bytes: advance(size_bytes))
     by_scratch = _by_scratch(filesystem, keeper, work.scratch, advance)
     steps = [step for step in work.steps if step.action == COMPACT and step.dir == keeper.directory]
-    rows = rows_of_logs(keeper.locations, [step.log_id for step in steps], lambda: None)
+    rows = rows_into(keeper.locations, [step.log_id for step in steps], work.dead, lambda: None)
     for step in steps:
         in_log = rows.get(step.log_id, 0)
         free_bytes = filesystem.disk_space(step.dir).free_bytes

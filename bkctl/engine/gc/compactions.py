@@ -22,7 +22,7 @@ from bkctl.engine.gc.pace import Pace
 from bkctl.engine.gc.policy import Due, Kind, RateLimit, Request
 from bkctl.engine.gc.progress import Progress
 from bkctl.engine.gc.reports import GcMeters, PassReport
-from bkctl.engine.gc.rows_into_logs import rows_of_logs
+from bkctl.engine.gc.rows_into_logs import rows_into
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settled_logs import SettledLogs
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
@@ -144,9 +144,7 @@ class Compactions:
             scarce=self._disk_is_scarce(),
         )
         gone = GoneLedgers(self._storage, dead)
-        # Rows of dead ledgers, which a disk without room may have kept, make the count too large: then the
-        # index is asked once more behind the copy.
-        rows = rows_of_logs(self._storage.locations, [usage.log_id for usage in ordered], self._pace.check)
+        rows = rows_into(self._storage.locations, [usage.log_id for usage in ordered], dead, self._pace.check)
         for done, usage in enumerate(ordered):
             self._progress.share = done / len(ordered)
             self._pace.check()

@@ -7,9 +7,8 @@ In pieces, each of which is moved while no flush runs::
     new locations into the index, synced  the old record is not needed any more
 
 Only when every piece is through, and no row points into the log any more, the log is removed, and the
-directory synced. A crash anywhere leaves the
-log and at worst a copy of some of its entries that no row points at; index rows name the old record or the
-new one, and both are there.
+directory synced. A crash anywhere leaves the log and at worst a copy of some of its entries that no row
+points at; index rows name the old record or the new one, and both are there.
 
 An entry that is written again during the compaction has another location when the turn of its piece comes, or
 gets one by a later flush, which wins. An entry of a ledger that was deleted has no location.

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import HEADER_BYTES, EntryLogHeader, decode_header
 from bkctl.engine.gc.log_usage import LogUsage
+from bkctl.engine.gc.rows_into_logs import rows_pointing
 from bkctl.engine.ledger_storage import EntryLocations
 from bkctl.errors import CorruptionError
 from bkctl.ledger_set import LedgerTotals
@@ -150,14 +151,12 @@ def pointed_at(
     Reads the whole index once. Raises StorageError, CorruptionError, and what ``going_on`` raises.
     """
     found: dict[int, Damage] = {}
-    for _, places in locations.batches():
-        going_on()
-        for location in places:
-            damage = damaged.get(location >> 32)
-            if damage is not None and location >> 32 not in found:
-                # A row points behind the size word.
-                start = (location & 0xFFFF_FFFF) - _SIZE_BYTES
-                hit = next((each for each in damage if each.offset <= start < each.end), None)
-                if hit is not None:
-                    found[location >> 32] = hit
+    for _, location in rows_pointing(locations, damaged, going_on):
+        log_id = location >> 32
+        if log_id not in found:
+            # A row points behind the size word.
+            start = (location & 0xFFFF_FFFF) - _SIZE_BYTES
+            hit = next((each for each in damaged[log_id] if each.offset <= start < each.end), None)
+            if hit is not None:
+                found[log_id] = hit
     return found

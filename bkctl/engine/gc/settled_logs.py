@@ -21,7 +21,7 @@ from bkctl.engine.gc.log_usage import LogTotals, LogUsage, LogUsages
 from bkctl.engine.gc.pace import Pace
 from bkctl.engine.gc.progress import Progress
 from bkctl.engine.gc.reports import GcMeters, PassReport
-from bkctl.engine.gc.rows_into_logs import rows_into, rows_of_logs
+from bkctl.engine.gc.rows_into_logs import rows_into
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError
 from bkctl.kvstore.base import KeyValueStore
@@ -175,8 +175,7 @@ class SettledLogs:
         """Return those of the logs that seem to have no live ledger into which no row points, either."""
         assert self._newest_older is not None, "the logs were read"
         asked = [usage.log_id for usage in empty if usage.log_id <= self._newest_older]
-        suspected = rows_of_logs(self._storage.locations, asked, self._pace.check)
-        pointed = rows_into(self._storage.locations, suspected, dead, self._pace.check)
+        pointed = rows_into(self._storage.locations, asked, dead, self._pace.check)
         for log_id, rows in pointed.items():
             self._read_records(report, log_id, rows, dead)
         return [usage for usage in empty if usage.log_id not in pointed]

@@ -9,7 +9,7 @@ import pytest
 
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.engine.gc import settled_logs
-from bkctl.engine.gc.rows_into_logs import refuse_rows, rows_into, rows_of_logs
+from bkctl.engine.gc.rows_into_logs import refuse_rows, rows_into
 from bkctl.errors import BookieIOError, CorruptionError
 from tests.support.storage_rig import DIRECTORY, entry_of
 from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, GcRig, opened
@@ -143,11 +143,11 @@ def test_the_index_is_not_asked_about_logs_of_this_run(monkeypatch: pytest.Monke
     """It would be read as a whole at each pass in which a log has died."""
     asked: list[list[int]] = []
 
-    def noted(locations: object, log_ids: list[int], going_on: object) -> dict[int, int]:
+    def noted(locations: object, log_ids: list[int], dead: object, going_on: object) -> dict[int, int]:
         asked.append(log_ids)
         return {}
 
-    monkeypatch.setattr(settled_logs, "rows_of_logs", noted)
+    monkeypatch.setattr(settled_logs, "rows_into", noted)
     rig = opened()
     rig.fill([1], entries=20)
     older = [int(name[:-4], 16) for name in rig.log_names()]
@@ -168,9 +168,7 @@ def test_rows_are_counted_by_log_but_for_those_of_dead_ledgers() -> None:
     ones = rows_into(rig.storage.locations, [0, 1], {2}, lambda: None)
     twos = rows_into(rig.storage.locations, [0, 1], {1}, lambda: None)
     assert {log: rows + twos[log] for log, rows in ones.items()} == {log: everything[log] for log in (0, 1)}
-    assert rows_of_logs(rig.storage.locations, range(100), lambda: None) == everything
-    assert rows_of_logs(rig.storage.locations, [0, 99], lambda: None) == {0: everything[0]}
-    assert rows_of_logs(rig.storage.locations, [], pytest.fail) == {}
+    assert rows_into(rig.storage.locations, [0, 99], (), lambda: None) == {0: everything[0]}
     assert rows_into(rig.storage.locations, [99], (), lambda: None) == {}
     assert rows_into(rig.storage.locations, [], (), pytest.fail) == {}
 
