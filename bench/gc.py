@@ -33,7 +33,7 @@ from pathlib import Path
 from bkctl.admin.gc import over_http
 from bkctl.client.sync import BookKeeperSync
 from bkctl.clock import SystemClock
-from bkctl.codec.digest import master_key
+from bkctl.codec.digest import Digester, master_key
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
@@ -47,6 +47,7 @@ from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.server.life.foreground import SWITCH_INTERVAL_S
+from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -65,6 +66,8 @@ LOG_MIB = 16
 ROUNDS = 3
 POLL_S = 0.01
 KEY = master_key(b"")
+#: Entries end as those of Pulsar's clients do.
+DIGESTER = Digester(DigestType.CRC32C)
 MIB = 1 << 20
 
 
@@ -133,11 +136,12 @@ def engine(
 def fill(bookie: Bookie, ledgers: Sequence[int], entries: int, size_bytes: int = BODY_BYTES) -> None:
     """Interleaved entries, past the journal: every flush takes one entry of each of some ledgers."""
     storage = bookie.storages[0]
-    filler = bytes(size_bytes - 32)
+    filler = bytes(size_bytes - 32 - DIGESTER.size_bytes)
     for ledger in ledgers:
         storage.ledgers.set(ledger, LedgerData(fenced=False, master_key=KEY))
     for entry in range(entries):
-        bodies = [struct.pack(">qqqq", ledger, entry, entry - 1, 0) + filler for ledger in ledgers]
+        heads = [struct.pack(">qqqq", ledger, entry, entry - 1, 0) for ledger in ledgers]
+        bodies = [head + DIGESTER.compute(head, filler) + filler for head in heads]
         while True:
             with bookie._lock:
                 if storage.has_room(len(bodies) * size_bytes, len(bodies)):

@@ -12,6 +12,7 @@ from bkctl.engine.gc import compactions
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.copying import Copied, Piece, still_there
 from bkctl.engine.gc.policy import Request
+from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.errors import BkctlError
 from tests.support.storage_rig import entry_of
 from tests.unit.engine.gc.gc_rig import MAJOR
@@ -177,7 +178,7 @@ class HastyCompactor(Compactor):
         dead: Container[int],
         holes: Sequence[tuple[int, int]] = (),
         *,
-        rows: int | None = None,
+        rows: RowCounts | None = None,
     ) -> Copied:
         self.owed: list[tuple[list[bytes], list[int]]] = []
         copied = super().compact(log_id, dead, holes, rows=rows)

@@ -7,6 +7,7 @@ has their bytes back. Every entry of the other half is read after every turn.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -147,9 +148,14 @@ def test_both_collect_and_compact_on_the_same_directories(
                 bookie.kill()
             else:
                 bookie.stop()
-            for words in (("entrylog", "verify"), ("index", "check")):
-                result = run_cli(*words, folder, "-o", "json")
-                assert result.exit_code == 0, (kind, words, result.stdout, result.stderr)
+            result = run_cli("entrylog", "verify", folder, "-o", "json")
+            assert result.exit_code == 0, (kind, result.stdout, result.stderr)
+            result = run_cli("index", "check", folder, "-o", "json")
+            # Java removes a ledger's row first, and those of its entries later: a kill may come between.
+            left = {"locations_without_ledger"} if turn % 3 == 1 else set()
+            found = {each["kind"] for each in json.loads(result.stdout)}
+            assert found <= left, (kind, result.stdout, result.stderr)
+            assert result.exit_code == (1 if found else 0), (kind, result.stdout, result.stderr)
 
 
 class NearlyFull(PosixFileSystem):

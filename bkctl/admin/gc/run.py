@@ -26,7 +26,7 @@ from bkctl.directories.index_spaces import IndexSpace
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.log_usage import LogUsages
-from bkctl.engine.gc.rows_into_logs import rows_into
+from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import LogKeeper
@@ -371,9 +371,8 @@ def _compact(
     compactor = Compactor(keeper, filesystem, _SETTINGS, lambda entries, size_bytes: advance(size_bytes))
     by_scratch = _by_scratch(filesystem, keeper, work.scratch, advance)
     steps = [step for step in work.steps if step.action == COMPACT and step.dir == keeper.directory]
-    rows = rows_into(keeper.locations, [step.log_id for step in steps], work.dead, lambda: None)
+    rows = RowCounts(keeper.locations, [step.log_id for step in steps], work.dead, lambda: None)
     for step in steps:
-        in_log = rows.get(step.log_id, 0)
         free_bytes = filesystem.disk_space(step.dir).free_bytes
         fits = policy.fits(step.copied_bytes, free_bytes, _SETTINGS)
         scratch = None if fits else by_scratch.roomy(step.copied_bytes)
@@ -382,9 +381,9 @@ def _compact(
             continue
         try:
             if scratch is None:
-                copied = compactor.compact(step.log_id, work.dead, rows=in_log)
+                copied = compactor.compact(step.log_id, work.dead, rows=rows)
             else:
-                copied = by_scratch.compact(step.log_id, work.dead, scratch=scratch, rows=in_log)
+                copied = by_scratch.compact(step.log_id, work.dead, scratch=scratch, rows=rows)
         except CorruptionError as error:
             yield _left(step, str(error), SET_ASIDE)
             continue

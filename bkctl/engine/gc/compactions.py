@@ -22,7 +22,7 @@ from bkctl.engine.gc.pace import Pace
 from bkctl.engine.gc.policy import Due, Kind, RateLimit, Request
 from bkctl.engine.gc.progress import Progress
 from bkctl.engine.gc.reports import GcMeters, PassReport
-from bkctl.engine.gc.rows_into_logs import rows_into
+from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settled_logs import SettledLogs
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
@@ -37,7 +37,7 @@ class _Way(Protocol):
     """A function that compacts a log, as :meth:`Compactor.compact` does."""
 
     def __call__(
-        self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]], *, rows: int | None
+        self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]], *, rows: RowCounts
     ) -> Copied: ...
 
 
@@ -144,7 +144,8 @@ class Compactions:
             scarce=self._disk_is_scarce(),
         )
         gone = GoneLedgers(self._storage, dead)
-        rows = rows_into(self._storage.locations, [usage.log_id for usage in ordered], dead, self._pace.check)
+        log_ids = [usage.log_id for usage in ordered]
+        rows = RowCounts(self._storage.locations, log_ids, dead, self._pace.check)
         for done, usage in enumerate(ordered):
             self._progress.share = done / len(ordered)
             self._pace.check()
@@ -155,11 +156,11 @@ class Compactions:
             if kind in self._suspended and not (request is not None and request.overrides):
                 report.compaction_reason += "; suspended while it ran"
                 break
-            self._compact_log(report, usage, gone, rows.get(usage.log_id, 0))
+            self._compact_log(report, usage, gone, rows)
         self._count(kind)
 
     def _compact_log(
-        self, report: PassReport, usage: LogUsage | LogTotals, dead: Container[int], rows: int
+        self, report: PassReport, usage: LogUsage | LogTotals, dead: Container[int], rows: RowCounts
     ) -> None:
         way, obstacle = self._way_of(usage)
         if way is None:

@@ -23,6 +23,7 @@ from functools import partial
 
 from bkctl.engine.gc.copying import Copied, Piece, still_there
 from bkctl.engine.gc.log_compactor import LogCompactor
+from bkctl.engine.gc.rows_into_logs import RowCounts
 
 
 class Compactor(LogCompactor):
@@ -34,21 +35,19 @@ class Compactor(LogCompactor):
         dead: Container[int],
         holes: Sequence[tuple[int, int]] = (),
         *,
-        rows: int | None = None,
+        rows: RowCounts | None = None,
     ) -> Copied:
         """Move the live entries of a settled log, then remove the log.
 
         ``dead`` are ledgers whose entries are left behind, ``holes`` (offset, end) of damage that no row
-        points into. ``rows`` is the number of rows of other ledgers that point into the log; where it is not
-        known, or another number was moved, the index is asked whether one still does. Raises CorruptionError
-        when a record cannot be read or is not where the index has it, NoSpaceError, StorageError; the log is
-        still there then, and nothing is lost.
+        points into. Where the log does not prove that all was moved which the index has in it, its ``rows``
+        decide, and without them the index does. Raises CorruptionError when a record cannot be read or is not
+        where the index has it, NoSpaceError, StorageError; the log is still there then, and nothing is lost.
         """
         copied = Copied()
-        for piece in self._pieces(log_id, dead, holes):
+        for piece in self._pieces(log_id, dead, holes, copied):
             copied.add(self._storage.while_quiet(partial(self._move, piece)))
-        if copied.entries != rows:
-            self._refuse_rows(log_id, dead)
+        self._check_none_left(log_id, dead, copied, rows)
         self._remove_log(log_id)
         return copied
 

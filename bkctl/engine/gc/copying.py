@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -18,6 +18,7 @@ from bkctl.codec.location import ABSENT, ID_MAX
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.cache.record_batch import RecordBatch, joined_batch, keys_of
 from bkctl.engine.gc.log_reading import corruption_of
+from bkctl.engine.gc.whole_log import WholeLog
 from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError
 from bkctl.scan.damage import Damage
@@ -95,10 +96,14 @@ class Piece:
 
 @dataclass(slots=True)
 class Copied:
-    """The number of entries and bytes that were copied of a log."""
+    """The number of entries and bytes that were copied of a log.
+
+    ``is_all`` says that the log's records prove that no row of a live ledger points at another one.
+    """
 
     entries: int = 0
     bytes: int = 0
+    is_all: bool = False
 
     def add(self, piece: Piece) -> None:
         """Add one more piece."""
@@ -110,15 +115,8 @@ class Copied:
 Pace = Callable[[int, int], None]
 
 
-def live_pieces(
-    storage: LogKeeper,
-    filesystem: FileSystem,
-    settings: GcSettings,
-    log_id: int,
-    dead: Container[int],
-    holes: Sequence[tuple[int, int]] = (),
-) -> Iterator[Piece]:
-    """Return the entries of a log that the index has in it, except those of ``dead`` ledgers.
+class LivePieces(Iterable[Piece]):
+    """The entries of a log that the index has in it, except those of ``dead`` ledgers.
 
     An entry that the index has nowhere, of a ledger that is not dead, is damage too if it is lost
     (``LogKeeper.is_lost``): the log may then be the only place that has the entry.
@@ -126,25 +124,52 @@ def live_pieces(
     ``holes`` are (offset, end) of damage that no index row points into; they are stepped over.
 
     A piece ends with the ``piece_entries_max`` or ``piece_bytes_max`` of the settings, and one window of the
-    scan later at most. The index may have changed when the piece is used. Raises CorruptionError at the first
-    damage, StorageError, NotFoundError.
+    scan later at most. The index may have changed when the piece is used. Iterating raises CorruptionError at
+    the first damage, StorageError, NotFoundError.
     """
-    entries_max, bytes_max = settings.piece_entries_max, settings.piece_bytes_max
-    path = storage.entry_logger.path(log_id)
-    piece = Piece()
-    with EntryLogScan(filesystem, path) as scan:
-        for item in record_windows(scan):
-            if isinstance(item, Damage) and not _within(item, holes):
-                raise corruption_of(item)
-            if not isinstance(item, RecordWindow):
-                continue
-            for window in item.parts(min(entries_max, PASS_ENTRIES), bytes_max):
-                piece.add(_live(window, path, log_id, storage, dead))
-                if len(piece) >= entries_max or piece.size_bytes >= bytes_max:
-                    yield piece
-                    piece = Piece()
-    if len(piece):
-        yield piece
+
+    def __init__(
+        self,
+        storage: LogKeeper,
+        filesystem: FileSystem,
+        settings: GcSettings,
+        log_id: int,
+        dead: Container[int],
+        holes: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        #: Whether the pieces, when all are through, are what the index has in the log, as its records prove.
+        self.is_all = False
+        self._storage = storage
+        self._filesystem = filesystem
+        self._settings = settings
+        self._log_id = log_id
+        self._dead = dead
+        self._holes = holes
+
+    def __iter__(self) -> Iterator[Piece]:
+        entries_max, bytes_max = self._settings.piece_entries_max, self._settings.piece_bytes_max
+        path = self._storage.entry_logger.path(self._log_id)
+        piece = Piece()
+        with EntryLogScan(self._filesystem, path) as scan:
+            whole = WholeLog(scan)
+            for item in record_windows(scan):
+                if isinstance(item, Damage) and not _within(item, self._holes):
+                    raise corruption_of(item)
+                whole.meet(item)
+                if not isinstance(item, RecordWindow):
+                    continue
+                for window in item.parts(min(entries_max, PASS_ENTRIES), bytes_max):
+                    part, is_each = _live(window, path, self._log_id, self._storage, self._dead)
+                    if not is_each:
+                        # Another copy of an entry, or an entry that the index has not: why is not known here.
+                        whole.doubt()
+                    piece.add(part)
+                    if len(piece) >= entries_max or piece.size_bytes >= bytes_max:
+                        yield piece
+                        piece = Piece()
+        self.is_all = whole.is_proved
+        if len(piece):
+            yield piece
 
 
 def _within(damage: Damage, holes: Sequence[tuple[int, int]]) -> bool:
@@ -217,7 +242,10 @@ class GoneLedgers(Container[int]):
         return locations.places([_KEY.pack(ledger, ID_MAX)])[0] == ABSENT
 
 
-def _live(window: RecordWindow, path: str, log_id: int, storage: LogKeeper, dead: Container[int]) -> LivePart:
+def _live(
+    window: RecordWindow, path: str, log_id: int, storage: LogKeeper, dead: Container[int]
+) -> tuple[LivePart, bool]:
+    """Return the records that the index has here, and whether those are all but the gone ledgers'."""
     locations = storage.locations
     # The count is taken before the index is asked, so that a change during the call counts as a change since.
     changes = locations.changes
@@ -230,7 +258,8 @@ def _live(window: RecordWindow, path: str, log_id: int, storage: LogKeeper, dead
         _refuse_lost(keys, found, array("q", starts), window.base, path, storage)
     first = first_location(window, log_id)
     joined, records, ends, places = _kernels.gather_at(window.buffer, starts, sizes, found.tobytes(), first)
-    return LivePart(RecordBatch(joined, records, array("q", ends)), array("q", places), changes)
+    part = LivePart(RecordBatch(joined, records, array("q", ends)), array("q", places), changes)
+    return part, part.batch.count == len(keys)
 
 
 def _refuse_lost(

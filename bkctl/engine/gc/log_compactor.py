@@ -6,8 +6,8 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 
 from bkctl.config.server_keys.garbage import GcSettings
-from bkctl.engine.gc.copying import Copied, Pace, Piece, live_pieces
-from bkctl.engine.gc.rows_into_logs import refuse_rows
+from bkctl.engine.gc.copying import Copied, LivePieces, Pace, Piece
+from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import NoSpaceError, NotFoundError
 from bkctl.vfs import WritableFileSystem
@@ -24,23 +24,46 @@ class LogCompactor:
         self._settings = settings
         self._pace = pace
 
-    def _pieces(self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]]) -> Iterator[Piece]:
-        """Yield the live entries of a log, as fast as the rate limit allows.
+    def _pieces(
+        self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]], copied: Copied
+    ) -> Iterator[Piece]:
+        """Yield the live entries of a log, as fast as the rate limit allows; ``copied`` learns if it is all.
 
-        Raises as :func:`live_pieces`.
+        Raises as :class:`LivePieces`.
         """
-        for piece in live_pieces(self._storage, self._filesystem, self._settings, log_id, dead, holes):
+        pieces = LivePieces(self._storage, self._filesystem, self._settings, log_id, dead, holes)
+        for piece in pieces:
             self._pace(len(piece), piece.size_bytes)
             yield piece
+        copied.is_all = pieces.is_all
 
-    def _check_all_copied(self, log_id: int, dead: Container[int], copied: Copied, rows: int | None) -> None:
-        """Check that all was copied that the index has in a log, of which ``rows`` were counted before.
+    def _check_all_copied(
+        self, log_id: int, dead: Container[int], copied: Copied, rows: RowCounts | None
+    ) -> None:
+        """Check that all was copied that the index has in a log, if the log does not prove it.
 
         Call it before a row is changed. Raises CorruptionError where the index points at more.
         """
-        if copied.entries != rows:
+        if copied.is_all:
+            return
+        if rows is None or rows.count(log_id) != copied.entries:
             # Rows that a flush has changed since are elsewhere: they are counted once more.
             self._refuse_rows(log_id, dead, copied.entries)
+
+    def _check_none_left(
+        self, log_id: int, dead: Container[int], copied: Copied, rows: RowCounts | None
+    ) -> None:
+        """Check that no row points into a log of which all was moved, if the log does not prove it.
+
+        Raises CorruptionError where one still does.
+        """
+        if copied.is_all:
+            return
+        before = None if rows is None else rows.counted(log_id)
+        if rows is not None and before is None and rows.count(log_id) == 0:
+            return
+        if before != copied.entries:
+            self._refuse_rows(log_id, dead)
 
     def _refuse_rows(self, log_id: int, dead: Container[int] = (), copied: int = 0) -> None:
         """Raise CorruptionError where more rows point into a log than entries of it were copied."""

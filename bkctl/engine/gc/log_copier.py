@@ -23,6 +23,7 @@ from bkctl.engine.entrylog.log_writer import OFFSET_MAX, LogWriter
 from bkctl.engine.gc.copying import PASS_ENTRIES, Copied, Piece, first_location
 from bkctl.engine.gc.log_compactor import LogCompactor
 from bkctl.engine.gc.log_reading import corruption_of
+from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.errors import BkctlError, CorruptionError
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.entrylog import EntryLogScan
@@ -51,19 +52,19 @@ class LogCopier(LogCompactor):
         dead: Container[int],
         holes: Sequence[tuple[int, int]],
         directory: str,
-        rows: int | None,
+        rows: RowCounts | None,
     ) -> tuple[Copied, int | None]:
         """Copy the live entries of a settled log to a new one; return its id, None without a live entry.
 
-        The copy in ``directory`` is durable and whole when this returns, its name is not yet durable. Nothing
-        else is in the log by then that one of the ``rows`` points at. Raises CorruptionError, NoSpaceError,
+        The copy in ``directory`` is durable and whole when this returns, its name is not yet durable. No row
+        points at anything else in the log by then. Raises CorruptionError, NoSpaceError,
         StorageError; the copy is removed again then.
         """
         copied = Copied()
         target: LogWriter | None = None
         done = False
         try:
-            for piece in self._pieces(log_id, dead, holes):
+            for piece in self._pieces(log_id, dead, holes, copied):
                 if target is None:
                     target = self._begin(directory)
                 _append(target, piece)

@@ -55,6 +55,40 @@ def rows_into(
     return Counter(place >> 32 for key, place in rows if _ledger(key) not in dead)
 
 
+class RowCounts:
+    """The rows into each of the logs that a pass compacts, of ledgers that are not ``dead``.
+
+    The index is read once, for all logs, when a count is asked for first; most passes need none. Flushes
+    change rows later, so a count decides nothing alone: where it differs, :func:`refuse_rows` reads again.
+    """
+
+    def __init__(
+        self,
+        locations: EntryLocations,
+        log_ids: Collection[int],
+        dead: Container[int],
+        going_on: Callable[[], None],
+    ) -> None:
+        self._locations = locations
+        self._log_ids = log_ids
+        self._dead = dead
+        self._going_on = going_on
+        self._counts: dict[int, int] | None = None
+
+    def counted(self, log_id: int) -> int | None:
+        """Return the rows into a log as they were counted for another one before; None if none was."""
+        return None if self._counts is None else self._counts.get(log_id, 0)
+
+    def count(self, log_id: int) -> int:
+        """Return the rows into a log, as they are now where nothing was counted yet.
+
+        Reads the index then, and raises, as :func:`rows_pointing`.
+        """
+        if self._counts is None:
+            self._counts = rows_into(self._locations, self._log_ids, self._dead, self._going_on)
+        return self._counts.get(log_id, 0)
+
+
 def refuse_rows(
     locations: EntryLocations,
     log_id: int,

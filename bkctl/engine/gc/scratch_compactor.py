@@ -41,6 +41,7 @@ from bkctl.engine.gc.copying import Copied, Pace
 from bkctl.engine.gc.log_copier import LogCopier, RecoveredCompactions
 from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.policy import fits
+from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.scan.directory import COOKIE_NAME, SCRATCH_NAME, read_small
@@ -102,7 +103,7 @@ class ScratchCompactor(LogCopier):
         holes: Sequence[tuple[int, int]] = (),
         *,
         scratch: str,
-        rows: int | None = None,
+        rows: RowCounts | None = None,
     ) -> Copied:
         """Copy the live entries of a settled log by way of ``scratch``, then remove the log.
 

@@ -28,6 +28,7 @@ from bkctl.codec.entrylog import compacted_name, parse_compacted_name, parse_com
 from bkctl.codec.last_id import LOG_ID_MAX
 from bkctl.engine.gc.copying import Copied
 from bkctl.engine.gc.log_copier import LogCopier, RecoveredCompactions
+from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.errors import BkctlError
 
 _log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class TransactionalCompactor(LogCopier):
         dead: Container[int],
         holes: Sequence[tuple[int, int]] = (),
         *,
-        rows: int | None = None,
+        rows: RowCounts | None = None,
     ) -> Copied:
         """Copy the live entries of a settled log to a new log, then remove the old one.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from bkctl.codec.digest import Digester
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
@@ -18,7 +19,8 @@ from bkctl.engine.gc.reports import PassReport
 from bkctl.errors import BkctlError
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.vfs.memory import MemoryFileSystem
-from tests.support.storage_rig import DIRECTORY, StorageRig, entry_of
+from tests.support import storage_rig
+from tests.support.storage_rig import DIRECTORY, StorageRig
 
 MAJOR = Request(major=True)
 MINOR = Request(minor=True)
@@ -172,7 +174,11 @@ class GcRig(StorageRig):
         """Every entry of a ledger written by :meth:`fill` is there, from the disk."""
         self.forget_read_cache()
         for entry in range(entries):
-            assert self.storage.read(ledger, entry) == entry_of(ledger, entry, "", size_bytes)
+            self.check_entry(ledger, entry, size_bytes)
+
+    def check_entry(self, ledger: int, entry: int, size_bytes: int = 300) -> None:
+        """One entry written by :meth:`fill` is there."""
+        assert self.storage.read(ledger, entry) == storage_rig.entry_of(ledger, entry, "", size_bytes)
 
     def after_crash(self, chance: random.Random | None = None) -> GcRig:
         """What a power cut leaves, opened."""
@@ -188,6 +194,17 @@ class GcRig(StorageRig):
         )
         rig.open()
         return rig
+
+
+def digested_by(digester: Digester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the entries that rigs write end with a digest and the rest of their payload."""
+    plain = storage_rig.entry_of
+
+    def digested(ledger: int, entry: int, tag: object = "", size_bytes: int = 0) -> bytes:
+        body = plain(ledger, entry, tag, size_bytes - digester.size_bytes)
+        return body[:32] + digester.compute(body[:32], body[32:]) + body[32:]
+
+    monkeypatch.setattr(storage_rig, "entry_of", digested)
 
 
 def opened(gc: GcSettings = QUICK, **changes: object) -> GcRig:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bkctl.engine.gc.copying import GoneLedgers, Piece, live_pieces, still_there
+from bkctl.engine.gc.copying import GoneLedgers, LivePieces, Piece, still_there
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import Delete
 from tests.support.storage_rig import entry_of
@@ -24,7 +24,7 @@ def filled() -> GcRig:
 
 
 def pieces(rig: GcRig, dead: Sequence[int] = ()) -> list[Piece]:
-    return list(live_pieces(rig.storage, rig.faulty, rig.gc, 0, dead))
+    return list(LivePieces(rig.storage, rig.faulty, rig.gc, 0, dead))
 
 
 def copied(piece: Piece) -> dict[bytes, bytes]:
@@ -93,7 +93,7 @@ def test_a_ledger_that_the_index_does_not_have_is_asked_for_once(monkeypatch: py
     rig.storage.flush()
     asked = counted(rig, monkeypatch)
     gone = GoneLedgers(rig.storage, [1])
-    (piece,) = live_pieces(rig.storage, rig.faulty, rig.gc, 0, gone)
+    (piece,) = LivePieces(rig.storage, rig.faulty, rig.gc, 0, gone)
     assert {key[7] for key in copied(piece)} == {2}
     # The one key that may hide from a look for the last entry, and the entries of the ledger that lives.
     assert sum(asked) == 1 + 3
@@ -104,7 +104,7 @@ def test_a_ledger_that_the_index_does_not_have_is_asked_for_once(monkeypatch: py
 def test_an_entry_without_a_row_of_its_ledger_lives_if_the_index_has_it() -> None:
     rig = filled()
     rig.storage.ledgers.delete(2)
-    (piece,) = live_pieces(rig.storage, rig.faulty, rig.gc, 0, GoneLedgers(rig.storage, []))
+    (piece,) = LivePieces(rig.storage, rig.faulty, rig.gc, 0, GoneLedgers(rig.storage, []))
     assert len(piece) == 9
 
 
@@ -113,7 +113,7 @@ def test_an_entry_that_the_index_has_lost_is_damage() -> None:
     row = next(key for key, _ in rig.location_rows.iterate() if key[7] == 2)
     rig.location_rows.write([Delete(row)], sync=True)
     with pytest.raises(CorruptionError, match="a row for ledger 2, entry 0") as caught:
-        list(live_pieces(rig.storage, rig.faulty, QUICK, 0, GoneLedgers(rig.storage, [])))
+        list(LivePieces(rig.storage, rig.faulty, QUICK, 0, GoneLedgers(rig.storage, [])))
     assert caught.value.offset == 1024 + 304
 
 

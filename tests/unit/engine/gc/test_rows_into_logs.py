@@ -7,14 +7,22 @@ from collections.abc import Callable
 
 import pytest
 
+from bkctl.codec.digest import Digester
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.engine.gc import settled_logs
-from bkctl.engine.gc.rows_into_logs import refuse_rows, rows_into
+from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows, rows_into
 from bkctl.errors import BookieIOError, CorruptionError
-from tests.support.storage_rig import DIRECTORY, entry_of
-from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, GcRig, opened
+from bkctl.types import DigestType
+from tests.support.storage_rig import DIRECTORY
+from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, GcRig, digested_by, opened
 
 LOG = f"{DIRECTORY}/0.log"
+
+
+@pytest.fixture(params=[DigestType.DUMMY, DigestType.CRC32C, DigestType.CRC32], autouse=True)
+def digest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of entries with digests is proved by these, any other one by the rows of the index."""
+    digested_by(Digester(request.param), monkeypatch)
 
 
 def record_of(rig: GcRig, ledger: int, number: int) -> tuple[int, int, int]:
@@ -64,7 +72,7 @@ def test_a_log_with_a_damaged_record_stays(transactional: bool, damage: Callable
     rig.forget_read_cache()
     for entry in range(12):
         if entry not in hurt:
-            assert rig.storage.read(3, entry) == entry_of(3, entry, "", 300)
+            rig.check_entry(3, entry)
     (why,) = rig.collector.status().set_aside.values()
     assert f"{LOG}: entry log at" in why
     assert "bkctl entrylog salvage" in why
@@ -84,12 +92,21 @@ def test_a_copy_that_was_cut_off_does_not_cost_its_source() -> None:
     compactor = rig.collector._compactions._transactional
     rig.collect()
     renamed(rig)
-    copied, target = compactor._copy_live(0, {1, 2}, (), DIRECTORY, copied_rows(rig) - 1)
+    copied, target = compactor._copy_live(
+        0, {1, 2}, (), DIRECTORY, Deceived(rig.storage.locations, [0], {1, 2}, lambda: None)
+    )
     assert (copied.entries, target is not None) == (copied_rows(rig) - 1, True)
     found = compactor.recover()
     assert found.finished == []
     assert set(found.unresolved) == {0, target}
     assert "0.log" in rig.log_names()
+
+
+class Deceived(RowCounts):
+    """Counts a row too few, as one did that was counted before the damage."""
+
+    def count(self, log_id: int) -> int:
+        return super().count(log_id) - 1
 
 
 def copied_rows(rig: GcRig) -> int:
