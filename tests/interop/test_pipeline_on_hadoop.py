@@ -250,6 +250,7 @@ def test_audits_of_sets_in_hdfs_say_what_they_say_of_sets_here(
     assert not [name for name in root.sizes() if ".work" in name or "writing" in name]
 
 
+@pytest.mark.skipif(not ROUNDS, reason="takes two minutes beside the next one: make soak SOAK=cluster")
 @pytest.mark.timeout(2 * RUN_S_MAX)
 def test_a_job_on_yarn_writes_the_rows_that_it_writes_here(
     hadoop: HadoopCluster, sets: tuple[str, Path], root: Location, tmp_path: Path
