@@ -74,6 +74,8 @@ def show_command(paths: PathsArgument, output: OutputOption = None) -> None:
     A bookie writes its marks into all ledger directories and replays from the highest. Any sixteen bytes
     can be read as a mark, so a mark that fits none of the journals found is reported as doubtful.
 
+    Exit code 1 when a mark cannot be read, or is doubtful.
+
     Examples:
 
       bkctl lastmark show /data/bookie
@@ -82,7 +84,7 @@ def show_command(paths: PathsArgument, output: OutputOption = None) -> None:
     marks = find_marks(filesystem, paths)
     journals = journals_near(filesystem, paths, marks)
     best = counting_mark(marks)
-    rows = (
+    rows = [
         {
             "path": mark.path,
             "journal_id": mark.journal_id,
@@ -93,8 +95,10 @@ def show_command(paths: PathsArgument, output: OutputOption = None) -> None:
             "doubt": doubt(mark, journals),
         }
         for mark in marks
-    )
+    ]
     write_rows(rows, SCHEMA, output)
+    if any(row["error"] or row["doubt"] for row in rows):
+        raise typer.Exit(1)
 
 
 @app.command("set")

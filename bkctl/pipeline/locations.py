@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, Any
 
-from bkctl.errors import NotFoundError, StorageError, UsageError
+from bkctl.errors import NotFoundError, StorageError, UsageError, WrongFileError
 
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _FILE = re.compile(r"^file:(?://(?:localhost)?)?(?=/)")
@@ -54,7 +54,10 @@ def refuse_foreign_schemes(option: str, *values: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A directory; ``text`` is what an operator would write. Every method raises StorageError."""
+    """A directory; ``text`` is what an operator would write. Every method raises StorageError.
+
+    Those that look into it raise WrongFileError where it is a file.
+    """
 
     text: str
     path: str
@@ -191,6 +194,8 @@ def _failures(text: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise NotFoundError(f"{text}: no such file") from None
+    except NotADirectoryError:
+        raise WrongFileError(text, "a directory", "its name, or a part of it, is that of a file") from None
     except (OSError, pa.ArrowException) as error:
         raise StorageError(f"{text}: {error}", path=text) from error
 

@@ -35,6 +35,10 @@ LINES = {
     "a lastMark": ("lastmark show OTHER",),
     "an entry log": ("entrylog scan OTHER",),
     "a journal": ("journal scan OTHER",),
+    "a directory": (
+        "pipeline trend OTHER",
+        "pipeline collect BOOKIE --to OTHER",
+    ),
 }
 
 
