@@ -186,3 +186,14 @@ def test_without_its_old_files_a_rebuild_is_not_taken_back(run_cli: Run, bookie:
     assert run_cli("index", "rebuild", bookie, "--drop-old", "--yes").exit_code == 0
     assert not list(bookie.rglob("bkctl-repairs"))
     assert run_cli("repair", "undo", bookie, "--yes").exit_code == 6
+
+
+def test_a_refused_rebuild_leaves_nothing_behind(run_cli: Run, bookie: Path) -> None:
+    log = max(bookie.glob("l*/current/*.log"), key=lambda path: path.stat().st_size)
+    data = bytearray(log.read_bytes())
+    data[1024:1028] = b"\x7f\xff\xff\xff"
+    log.write_bytes(data)
+    before = content(bookie)
+    refused = rebuild(run_cli, bookie)
+    assert refused.exit_code == 4, refused.stderr
+    assert content(bookie) == before

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bkctl.admin.index.rebuild import db_rebuild
+from bkctl.admin.index.rebuild.way_back import WayBack
 from bkctl.errors import NoSpaceError
 from tests.support.rows import from_ndjson
 
@@ -150,3 +151,32 @@ def test_behind_something_else_a_rebuild_begins_a_record_of_its_own(
     assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
     left = {name: data for name, data in content(bookie).items() if "bkctl-rebuild" not in name}
     assert left == {name: data for name, data in changed.items() if "bkctl-rebuild" not in name}
+
+
+def test_a_refused_rebuild_does_not_stand_in_the_way_of_an_undo(run_cli: Run, bookie: Path) -> None:
+    """Nothing was changed, so no work folder stays: an undo would find the directory changed."""
+    before = content(bookie)
+    rebuilt(run_cli, bookie)
+    log = bookie / "ledgers/current/0.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:15259] + b"\x7f\xff\xff\xff" + whole[15263:])
+    changed = content(bookie)
+    refused = run_cli("index", "rebuild", bookie / "ledgers", "--metadata", DEMO / "zk.json", "--yes")
+    assert refused.exit_code == 4, refused.stderr
+    assert content(bookie) == changed
+    assert not list(bookie.rglob("*bkctl-rebuild*"))
+    log.write_bytes(whole)
+    done = run_cli("repair", "undo", bookie, "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert content(bookie) == before
+
+
+def test_an_index_that_waits_to_be_put_in_place_is_kept(
+    run_cli: Run, bookie: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(WayBack, "announce", full)
+        assert run_cli("index", "rebuild", bookie / "ledgers", "--yes").exit_code == 7
+    assert list(bookie.rglob("*.bkctl-rebuild/swap.json"))
+    rebuilt(run_cli, bookie)
+    assert not list(bookie.rglob("*.bkctl-rebuild"))

@@ -18,6 +18,7 @@ from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult, job
 from bkctl.admin.index.rebuild.state import DROPPING, drop_whole, remove_tree, sync_directory
 from bkctl.admin.index.rebuild.swap import backups, half_dropped
 from bkctl.admin.index.rebuild.way_back import WayBack
+from bkctl.admin.index.rebuild.work_folders import removed_on_failure
 from bkctl.admin.repairs.repair_records import find_repairs, forget
 from bkctl.clock import SystemClock
 from bkctl.directories.holders import DirectoryLock
@@ -57,7 +58,7 @@ def rebuild_index(
     ``hire`` gives the workers that share the work; they must see the same files. The directories are locked
     during the rebuild. Raises RefusedError when a bookie or another writer holds one, for damage without
     ``accept_loss`` and when a log changes; CorruptionError when the new index does not verify; StorageError.
-    The old index is in place after every error.
+    The old index is in place after every error, and no work folder stays that a rerun has no use for.
     """
     # Nothing here is linear algebra; numpy's threads for that would spin where the other processes start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -66,10 +67,12 @@ def rebuild_index(
             _refuse_quarantine(placement)
         options = replace(options, recheck=recheck)
         way_back = None if options.dry_run else _way_back(placement)
-        if way_back is not None:
+        if way_back is None:
+            results = REBUILDS[placement.kind](placement, options, jobs, hire)
+        else:
             options = replace(options, record=way_back)
-        results = REBUILDS[placement.kind](placement, options, jobs, hire)
-        if way_back is not None:
+            with removed_on_failure(way_back.works, lambda: way_back.goes_on, recheck):
+                results = REBUILDS[placement.kind](placement, options, jobs, hire)
             way_back.finish(dropped=options.drop_old)
     if placement.dirty:
         note = Difference("note", None, _DIRTY)

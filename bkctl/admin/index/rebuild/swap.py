@@ -83,6 +83,11 @@ def backup_stamp() -> str:
     return datetime.now(UTC).strftime(_STAMP)
 
 
+def has_marker(work_path: str) -> bool:
+    """Return whether a work folder may have a verified index in it, or had one that is in place."""
+    return os.path.lexists(os.path.join(work_path, _MARKER))
+
+
 def earlier_result(swap: Swap, fingerprint: str, *, only_in_place: bool = False) -> dict[str, Any] | None:
     """Return an earlier run's result, if its new database is in place, or verified and still fits.
 

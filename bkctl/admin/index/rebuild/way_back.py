@@ -60,6 +60,11 @@ class WayBack:
         return None
 
     @property
+    def works(self) -> list[str]:
+        """The work folders of all that may be rebuilt."""
+        return [f"{path}{REBUILD_SUFFIX}" for path in self._indexes]
+
+    @property
     def goes_on(self) -> bool:
         """Whether the record of a run that was cut off still holds."""
         return self._repair is not None
@@ -81,8 +86,7 @@ class WayBack:
             names = self._repair.found.record.detail.split(", ")
             self._repair.extend(intents, ", ".join(dict.fromkeys([*names, name])))
             return
-        works = [f"{path}{REBUILD_SUFFIX}" for path in self._indexes]
-        own = [has_made_folder(f"{work}{end}") for work in works for end in ("", DROPPING)]
+        own = [has_made_folder(f"{work}{end}") for work in self.works for end in ("", DROPPING)]
         self._repair = begin_repair(
             self._fs, self._clock, self._places, MADE_BY, name, [*own, *intents], self._before
         )
