@@ -22,6 +22,8 @@ Corpora = Callable[[str], Path]
 Cli = Callable[..., Any]
 BOOKIES = ("bookie1", "bookie2", "bookie3")
 IDX = ("sorted", "interleaved", "perledger")
+#: Of two of them collections have removed logs; a ledger is open, so that the metadata do not tell it all.
+UNPROVED = {"sorted": 1, "interleaved": 3, "perledger": 3}
 
 
 def rebuilt(run_cli: Cli, folder: Path, *options: str, code: int = 0) -> Any:
@@ -53,11 +55,13 @@ def test_locations_come_back_row_for_row(
     shutil.rmtree(current / "locations")
     if lost == "emptied":
         open_store(str(current / "locations"), LOCATIONS_PROFILE, create=True).close()
-    answer = rebuilt(run_cli, folder, *trusted(corpora, "db"))
+    # Collections have removed logs, and some ledgers are open: what those had here is not known.
+    answer = rebuilt(run_cli, folder, *trusted(corpora, "db"), code=3)
+    found = [each["kind"] for each in answer["differences"] if each["kind"] != "note"]
     # Where an entry stands twice, in both the highest place counts.
     assert list(index_rows(current)) == before
     assert ledger_rows(run_cli, folder) == ledgers
-    assert (answer["rows"], answer["ledgers"], answer["differences"]) == (len(before), len(ledgers), [])
+    assert (answer["rows"], answer["ledgers"], found) == (len(before), len(ledgers), ["not_proved"])
 
 
 @pytest.mark.parametrize("bookie", BOOKIES)
@@ -98,7 +102,8 @@ def test_idx_files_come_back_slot_for_slot(
     # And with the files gone: metadata prove which ledgers there are no more.
     for path in current.glob("*/*/*.idx"):
         path.unlink()
-    rebuilt(run_cli, folder, "--storage", "idx", *trusted(corpora, corpus), code=1)
+    answer = rebuilt(run_cli, folder, "--storage", "idx", *trusted(corpora, corpus), code=UNPROVED[corpus])
+    assert ("not_proved" in {each["kind"] for each in answer["differences"]}) == (UNPROVED[corpus] == 3)
     assert list(index_rows(current)) == before
     after = ledger_rows(run_cli, folder)
     for ledger, row in ledgers.items():

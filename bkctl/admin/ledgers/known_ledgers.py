@@ -20,7 +20,7 @@ Source of the rules: ``org.apache.bookkeeper.bookie.ScanAndCompareGarbageCollect
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from posixpath import join
@@ -89,6 +89,9 @@ class Cluster(Protocol):
     def metadata_of(self, ledgers: Collection[int]) -> dict[int, LedgerMetadata | CorruptionError]:
         """Return the metadata of those of some ledgers that have any, many being asked for at once."""
 
+    def ledgers_in_order(self) -> Iterator[int]:
+        """Yield the id of every ledger, ascending."""
+
 
 class NoCluster:
     """No source was given."""
@@ -112,6 +115,9 @@ class NoCluster:
 
     def metadata_of(self, ledgers: Collection[int]) -> dict[int, LedgerMetadata | CorruptionError]:
         return {}
+
+    def ledgers_in_order(self) -> Iterator[int]:
+        return iter(())
 
 
 class DumpedCluster:
@@ -169,6 +175,9 @@ class DumpedCluster:
     def metadata_of(self, ledgers: Collection[int]) -> dict[int, LedgerMetadata | CorruptionError]:
         return {ledger: self.ledgers[ledger] for ledger in ledgers if ledger in self.ledgers}
 
+    def ledgers_in_order(self) -> Iterator[int]:
+        return iter(sorted(self.ledgers))
+
 
 class StoredCluster:
     """A metadata store. A ledger is missing by two proofs: a complete listing, and a read of its own."""
@@ -203,6 +212,9 @@ class StoredCluster:
             for ledger, found in self._ledgers.read_ledgers(ledgers)
             if found is not None
         }
+
+    def ledgers_in_order(self) -> Iterator[int]:
+        return self._ledgers.ledgers()
 
 
 @dataclass(slots=True)

@@ -118,8 +118,12 @@ def rebuild_command(
     A file system that cannot exchange two names gets two renames; a kill between them leaves no index under
     its name until the command is run again.
 
-    Exit code 1 when something differs from before or is not known any more, 4 when a log is damaged, unless
-    --accept-loss, or the metadata are of another cluster.
+    Where the old locations cannot be read, the logs are complete when each log up to the last id is there, or
+    by the metadata (--metadata); an entry that those miss puts its ledger into limbo. Without such a proof
+    the new index is put in place all the same, and not_proved names the logs that may be missing.
+
+    Exit code 1 when something differs from before or is not known any more, 3 for not_proved, 4 when a log is
+    damaged, unless --accept-loss, or the metadata are of another cluster.
 
     Examples:
 
@@ -194,6 +198,8 @@ def _run(
         write_one(rows[0], REBUILD_SCHEMA, output)
     else:
         write_rows(rows, REBUILD_SCHEMA, output)
+    if any(result.is_unproved for result in results):
+        raise typer.Exit(3)
     if any(result.is_alarming for result in results):
         raise typer.Exit(1)
 

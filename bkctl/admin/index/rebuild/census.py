@@ -67,7 +67,8 @@ def take_census(
     if readable and known.cluster.is_asked:
         census.stranded = _placed_here(filter(serves, stranded() - census.rowed), known)
         known.local[Source.JOURNALS] = census.stranded
-    unsure = others - located - census.stranded
+    # No replay brings the entries that the metadata miss: such a ledger gets a row, in limbo.
+    unsure = others - located - census.stranded - local.get(Source.METADATA, frozenset())
     pending = replayed() & unsure if readable and unsure else set()
     for ledger in sorted((others | census.stranded) - pending):
         census.added[ledger] = known.sources(ledger)

@@ -16,7 +16,8 @@ from typing import Any
 from bkctl.admin.index.damaged_keys import right_keys
 from bkctl.admin.index.rebuild.bookie_facts import last_written_ms
 from bkctl.admin.index.rebuild.census import take_census
-from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
+from bkctl.admin.index.rebuild.completeness import Completeness, judge_logs
+from bkctl.admin.index.rebuild.difference import NOT_PROVED, Difference, locations_lost, only_in_journal
 from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
 from bkctl.admin.index.rebuild.ledger_build import build_ledgers
@@ -37,6 +38,7 @@ from bkctl.admin.index.rebuild.swap import (
     earlier_result,
     exchange,
     finish_drops,
+    has_marker,
 )
 from bkctl.admin.index.rebuild.verification import holds_rows, verify_locations
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, Run
@@ -101,7 +103,7 @@ class DbRebuild:
             if self._options.ledgers or any(d.kind in _NEW_ROWS for d in plan.differences):
                 differences = self._replace_ledgers(old, plan, differences)
             if self._options.locations and found is not None:
-                rows = self._replace_locations(found, plan)
+                rows = self._replace_locations(found, plan, differences)
         lossy = found is not None and bool(found.damaged)
         return RebuildResult(
             self._directory.index_dir,
@@ -139,6 +141,9 @@ class DbRebuild:
         if incomplete:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
+        judged = self._judged(found, located)
+        if judged is not None:
+            local[Source.METADATA] = judged.missing.keys()
         census = take_census(
             old,
             local,
@@ -156,11 +161,42 @@ class DbRebuild:
         )
         plan = plan_ledgers(old, census, sources)
         self._set_limbo(plan, old, found, located)
+        if judged is not None and found is not None:
+            self._limbo_of_missing(plan, judged, old.rows.keys() - found.ledgers - facts.ledgers)
         plan.differences += [
             Difference("note", None, f"{path}: damaged; fences and keys in it may be missing")
             for path in facts.damaged
         ]
         return plan
+
+    def _judged(self, found: LogSet | None, located: OldLocations) -> Completeness | None:
+        """Judge whether the logs have every entry; None where the old locations or an earlier run do."""
+        if found is None or located.problem is None or not self._options.locations:
+            return None
+        if located.problem == NO_LOCATIONS and has_marker(self._locations.work.path):
+            return None  # a run that was cut off within its swap has judged them
+        directory = self._directory
+        return judge_logs(
+            self._fs,
+            [directory.ledger_dir],
+            located.problem,
+            found,
+            self._known,
+            self._search,
+            directory.serves,
+            last_written_ms(self._journals, directory.ledger_dir),
+            rehearsed=self._options.dry_run,
+        )
+
+    def _limbo_of_missing(self, plan: LedgerPlan, judged: Completeness, bare: Set[int]) -> None:
+        """Set limbo for what the metadata miss.
+
+        If logs may be missing, it is set of ``bare`` ledgers as well, which have a row and no entry.
+        """
+        put_into_limbo(plan, dict.fromkeys(judged.missing, "the metadata place entries here that no log has"))
+        if judged.doubts:
+            put_into_limbo(plan, dict.fromkeys(bare, "it has a row and no entry, and logs may be missing"))
+        plan.differences += judged.differences()
 
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._journals)):
@@ -229,7 +265,11 @@ class DbRebuild:
         self._exchange(self._ledgers)
         return differences
 
-    def _replace_locations(self, found: LogSet, plan: LedgerPlan) -> int:
+    def _replace_locations(self, found: LogSet, plan: LedgerPlan, differences: list[Difference]) -> int:
+        """Build and swap the locations; return how many.
+
+        The doubts of the run that built them are added to ``differences``.
+        """
         ledgers_path = self._locations.work.write_ledgers(plan.rows)
         fingerprint = found.fingerprint(sorted(plan.rows))
         result = earlier_result(self._locations, fingerprint)
@@ -238,10 +278,13 @@ class DbRebuild:
             result = earlier_result(self._locations, "")
         if result is None:
             result = self._build_locations(found, ledgers_path)
+            result[NOT_PROVED] = [each.detail for each in differences if each.kind == NOT_PROVED]
             found.check_unchanged()
             announce(self._locations, self._stamp, fingerprint, result)
         found.check_unchanged()
         self._exchange(self._locations)
+        earlier = [Difference(NOT_PROVED, None, detail) for detail in result.get(NOT_PROVED, ())]
+        differences += [each for each in earlier if each not in differences]
         rows: int = result["rows"]
         return rows
 

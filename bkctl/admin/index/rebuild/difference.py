@@ -26,6 +26,8 @@ class Difference:
     explicit_lac_from_journal it was taken from a journal
     limbo_set             entries may be lost: a missing one is answered "unknown"
     locations_lost        the old index knew entries that stand in no log
+    not_in_logs           the metadata place entries on the bookie that stand in no log
+    not_proved            logs may be missing, and nothing says which entries they had; no ledger
     only_in_journal       a journal in front of the last mark has entries that stand in no log
     entries_lost          entries may be lost, and a Java bookie has no way to say so
     rebuilt_key_collapsed Java's 16-byte row is gone; the 8-byte one stands
@@ -66,4 +68,6 @@ def only_in_journal(kept: Mapping[int, LostEntries], *, rehearsed: bool) -> list
     return [Difference(kind, ledger, f"{lost}: {where}") for ledger, lost in sorted(kept.items())]
 
 
-_HARMLESS = frozenset({"rebuilt_key_collapsed", "explicit_lac_from_journal", "note"})
+#: A difference that is no finding: nothing proves that there is none.
+NOT_PROVED = "not_proved"
+_HARMLESS = frozenset({NOT_PROVED, "rebuilt_key_collapsed", "explicit_lac_from_journal", "note"})

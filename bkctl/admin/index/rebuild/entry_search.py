@@ -9,15 +9,18 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
+from bkctl.admin.index.rebuild.expected_entries import ExpectedEntries
 from bkctl.admin.index.rebuild.journal_facts import replayed_keys, stranded_ledgers
 from bkctl.admin.index.rebuild.log_set import LogSet
 from bkctl.admin.index.rebuild.old_locations import OldRows, dangling_entries, lost_entries, rows_in_logs
 from bkctl.admin.index.rebuild.options import RebuildOptions
-from bkctl.admin.index.rows.journal_entries import unlogged_entries, unreplayed_entries
+from bkctl.admin.index.rows.journal_entries import rows_of, unlogged_entries, unreplayed_entries
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, ROW_BYTES_AT_PEAK, Rows, Run
-from bkctl.admin.index.rows.lost_entries import LostEntries, run_rows
+from bkctl.admin.index.rows.lost_entries import LostEntries, missing_rows, note_missing, run_rows
 from bkctl.admin.index.rows.row_sort import RowSorter
+from bkctl.codec.entry import EntryBatch
 from bkctl.directories.placement import Placement
+from bkctl.scan.files.journals import journal_directories, replayed_records
 from bkctl.vfs import FileSystem
 
 #: Gives the runs of logs, few enough to be read side by side; called only when they are needed.
@@ -96,6 +99,27 @@ class EntrySearch:
             left = unreplayed_entries(self._fs, self._journals, self._ledger_dirs, wanted, logged, replayed)
         return keys - left.keys()
 
+    def by_metadata(self, found: LogSet, expected: ExpectedEntries) -> dict[int, LostEntries]:
+        """Return the entries that the bookie has to have and that neither a log nor a replay of a start has.
+
+        Raises BkctlError.
+        """
+        rows_max = self._options.rows_beside(found.held_bytes) // 2
+        total = sum(journal.size_bytes for journal in self._journals)
+        lost: dict[int, LostEntries] = {}
+        directories = journal_directories(self._fs, self._journals)
+        with (
+            self._options.phase("comparing the metadata", total),
+            RowSorter(rows_max * ROW_BYTES_AT_PEAK) as replayed,
+        ):
+            for item in replayed_records(self._fs, directories, self._ledger_dirs):
+                if isinstance(item, EntryBatch):
+                    for rows in rows_of(item, _all):
+                        replayed.add(rows)
+            unlogged = missing_rows(expected.rows(), self._logged(found, rows_max))
+            note_missing(lost, unlogged, replayed.blocks())
+        return lost
+
     def stranded_ledgers(self) -> set[int]:
         """Return the ledgers with entries in journals that no start brings back. Raises StorageError."""
         return stranded_ledgers(self._fs, self._journals, self._ledger_dirs)
@@ -107,3 +131,7 @@ class EntrySearch:
 
     def _logged(self, found: LogSet, rows_max: int) -> Iterator[Rows]:
         yield from run_rows(self._few_runs(found), rows_max)
+
+
+def _all(rows: Rows) -> Rows:
+    return rows

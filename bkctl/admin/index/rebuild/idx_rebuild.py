@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Set
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 
 from bkctl.admin.index.damaged_keys import right_keys
 from bkctl.admin.index.rebuild.bookie_facts import last_written_ms
 from bkctl.admin.index.rebuild.census import take_census
+from bkctl.admin.index.rebuild.completeness import Completeness, judge_logs
 from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
 from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.idx_build import sync_tree, verify_idx_files, write_idx_files
@@ -29,6 +30,7 @@ from bkctl.admin.index.rebuild.log_files import find_logs
 from bkctl.admin.index.rebuild.log_set import LogSet, check_loss, read_logs
 from bkctl.admin.index.rebuild.old_locations import rows_of_idx_files
 from bkctl.admin.index.rebuild.old_rows import OldRows
+from bkctl.admin.index.rebuild.old_tree import OldTree
 from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.index.rebuild.rehearsal import rehearsed_logs
 from bkctl.admin.index.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
@@ -48,7 +50,6 @@ from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader, decode_header, 
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.placement import Placement
 from bkctl.engine.interleaved_storage.index_headers import row_of
-from bkctl.engine.ledger_descriptor import is_blank
 from bkctl.errors import CorruptionError, storage_error
 from bkctl.reporting import nobody
 from bkctl.scan.directory import REBUILD_SUFFIX
@@ -59,51 +60,6 @@ from bkctl.workers import Workers
 
 _MARKER = "swap.json"
 _TREE = "tree"
-
-
-@dataclass(slots=True)
-class _OldTree:
-    """Old files: ledger to index directory and header; None for a header that does not decode.
-
-    ``others`` are directories with one more file of a ledger: the one at home takes over what it says.
-    ``strays`` are files without a ledger, of which nothing counts; where there is no other they keep the
-    place.
-    """
-
-    homes: dict[int, str]
-    headers: dict[int, FileInfoHeader | None]
-    others: list[tuple[int, str]] = field(default_factory=list)
-    strays: dict[int, list[str]] = field(default_factory=dict)
-
-    def take(self, ledger: int, directory: str, header: FileInfoHeader | None) -> None:
-        """Note a file of a ledger. Of several files the first one counts, because Java finds that one."""
-        if header is not None and not header.has_ledger:
-            self.strays.setdefault(ledger, []).append(directory)
-            return
-        if ledger not in self.homes:
-            self.homes[ledger], self.headers[ledger] = directory, header
-            return
-        self.others.append((ledger, directory))
-        mine = self.headers[ledger]
-        if mine is None or header is None:
-            self.headers[ledger] = mine or header
-            return
-        self.headers[ledger] = replace(
-            mine,
-            master_key=header.master_key if is_blank(mine.master_key) else mine.master_key,
-            state=mine.state | header.state,
-            explicit_lac=mine.explicit_lac or header.explicit_lac,
-        )
-
-    def settle(self) -> None:
-        """Give files without a ledger their place, once all files are taken."""
-        for ledger, directories in self.strays.items():
-            first = 0 if ledger in self.homes else 1
-            self.others += [(ledger, directory) for directory in directories[first:]]
-
-    def home(self, ledger: int, otherwise: str) -> str:
-        """Return the directory that a new file of a ledger goes to: it replaces the one there."""
-        return self.homes.get(ledger) or self.strays.get(ledger, [otherwise])[0]
 
 
 class IdxRebuild:
@@ -152,8 +108,8 @@ class IdxRebuild:
             bool(found.damaged),
         )
 
-    def _old_tree(self) -> _OldTree:
-        old = _OldTree({}, {})
+    def _old_tree(self) -> OldTree:
+        old = OldTree({}, {})
         for path in self._indexes:
             tree = IdxTree(self._fs, path)
             for ledger, name in _files(tree):
@@ -161,7 +117,7 @@ class IdxRebuild:
         old.settle()
         return old
 
-    def _headers(self, old: _OldTree, found: LogSet) -> tuple[dict[int, FileInfoHeader], list[Difference]]:
+    def _headers(self, old: OldTree, found: LogSet) -> tuple[dict[int, FileInfoHeader], list[Difference]]:
         """Make the header of every new file, and report how ledgers differ from before."""
         rows = OldRows(problem=None if old.homes else "there is no .idx file")
         for ledger, header in old.headers.items():
@@ -176,11 +132,14 @@ class IdxRebuild:
         if rows.problem is not None:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
+        judged = self._judged(rows, found)
+        if judged is not None:
+            local[Source.METADATA] = judged.missing.keys()
         census = take_census(
             rows,
             local,
             known,
-            lambda _: True,
+            _any,
             partial(self._search.replayed_ledgers, found),
             self._search.stranded_ledgers,
         )
@@ -195,6 +154,9 @@ class IdxRebuild:
         plan = plan_ledgers(rows, census, sources)
         headers = {ledger: _header_of(data, old.headers.get(ledger)) for ledger, data in plan.rows.items()}
         gone = self._gone(old, found, headers, plan)
+        if judged is not None:
+            plan.differences += judged.differences()
+            gone |= judged.missing.keys()
         self._lost = sorted((found.lost(list(headers)) | gone | census.stranded) & headers.keys())
         joined = [
             Difference("note", ledger, f"two .idx files; the one in {path} was joined to the other")
@@ -202,12 +164,31 @@ class IdxRebuild:
         ]
         return headers, [*plan.differences, *joined, *self._fence_lost(headers)]
 
+    def _judged(self, rows: OldRows, found: LogSet) -> Completeness | None:
+        """Judge whether the logs have every entry; None where the old files say it.
+
+        Raises RefusedError for entries that are missing by the metadata, unless their loss is accepted.
+        """
+        damaged = f"the .idx file of ledger {min(rows.damaged)} cannot be read" if rows.damaged else None
+        why = rows.problem or damaged
+        if why is None:
+            return None
+        ledger_dirs = sorted({directory.ledger_dir for directory in self._placement.directories})
+        written = last_written_ms(self._placement.journals, *ledger_dirs)
+        rehearsed = self._options.dry_run
+        judged = judge_logs(
+            self._fs, ledger_dirs, why, found, self._known, self._search, _any, written, rehearsed=rehearsed
+        )
+        if judged.missing and not self._options.accept_loss:
+            raise no_limbo(self._indexes[0], "are placed on this bookie by the metadata", judged.missing)
+        return judged
+
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):
             return read_journals(self._fs, self._placement.journals)
 
     def _gone(
-        self, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader], plan: LedgerPlan
+        self, old: OldTree, found: LogSet, headers: dict[int, FileInfoHeader], plan: LedgerPlan
     ) -> set[int]:
         """Return the ledgers with entries that the old index or a journal has and no log.
 
@@ -242,7 +223,7 @@ class IdxRebuild:
 
     def _replace(
         self,
-        old: _OldTree,
+        old: OldTree,
         found: LogSet,
         headers: dict[int, FileInfoHeader],
         differences: list[Difference],
@@ -295,9 +276,7 @@ class IdxRebuild:
         # After a kill during the swap the old state is half gone: what the first run said counts.
         return marker["slots"], [Difference(**difference) for difference in marker["differences"]]
 
-    def _still_fits(
-        self, logs: str, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader]
-    ) -> bool:
+    def _still_fits(self, logs: str, old: OldTree, found: LogSet, headers: dict[int, FileInfoHeader]) -> bool:
         """Return whether the files that wait for their swap, or are in place, are still the right ones."""
         if logs != found.fingerprint():
             return False
@@ -326,7 +305,7 @@ class IdxRebuild:
             self._merged = fewer_runs(self._main, MERGED, found.runs, RUNS_MAX, rows_max, self._workers)
         return self._merged
 
-    def _build(self, old: _OldTree, found: LogSet, headers: dict[int, FileInfoHeader]) -> int:
+    def _build(self, old: OldTree, found: LogSet, headers: dict[int, FileInfoHeader]) -> int:
         trees = {path: work.at(_TREE) for path, work in self._works.items()}
         for work in self._works.values():
             work.discard(_TREE)
@@ -346,6 +325,10 @@ class IdxRebuild:
         for tree in trees.values():
             sync_tree(tree)
         return slots
+
+
+def _any(_: int) -> bool:
+    return True
 
 
 def _files(tree: IdxTree) -> list[tuple[int, str]]:

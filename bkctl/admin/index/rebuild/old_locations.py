@@ -30,6 +30,8 @@ _BATCH_ROWS = 1 << 14
 #: Rows read at a time to find a ledger's first one.
 _FIRST_ROWS = 64
 NO_LOCATIONS = "there is no locations database"
+#: An empty database was made in place of one that was lost.
+NEVER_WRITTEN = "nothing was ever written to the locations database"
 
 #: Reads the rows of an old index in order of their keys: those of the ledgers given, ascending. The keys of
 #: rows that do not decode are put into the last argument.
@@ -65,7 +67,7 @@ def old_ledgers(current_dir: str) -> OldLocations:
         found.problem = str(error)
         return found
     try:
-        found.problem = store.damage
+        found.problem = NEVER_WRITTEN if store.never_written else store.damage
         for ledger, entry in _first_rows(store):
             (found.last_only if entry == ID_MAX else found.ledgers).add(ledger)
     except CorruptionError as error:

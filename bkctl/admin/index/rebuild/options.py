@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from bkctl.admin.index.rebuild.difference import Difference
+from bkctl.admin.index.rebuild.difference import NOT_PROVED, Difference
 from bkctl.admin.ledgers.known_ledgers import Cluster, NoCluster
 from bkctl.codec.digest import Digester
 from bkctl.reporting import Phase, silent_phase
@@ -129,3 +129,8 @@ class RebuildResult:
     def is_alarming(self) -> bool:
         """Whether the new index is not all that is known to have been in the old one, or may not be."""
         return self.lossy or any(difference.is_alarming for difference in self.differences)
+
+    @property
+    def is_unproved(self) -> bool:
+        """Whether entries may be lost without any trace; the differences say why."""
+        return any(difference.kind == NOT_PROVED for difference in self.differences)

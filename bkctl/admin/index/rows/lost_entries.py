@@ -50,6 +50,16 @@ def note_missing(
         advance(len(found) * ROW_BYTES)
 
 
+def missing_rows(before: Iterator[Rows], logged: Iterator[Rows]) -> Iterator[Rows]:
+    """Yield the rows of ``before`` that ``logged`` has not; both are in order of keys.
+
+    Raises StorageError.
+    """
+    for known, found in side_by_side(before, logged):
+        if len(left := _without(known, found)):
+            yield left
+
+
 def run_rows(runs: Sequence[Run], rows_max: int) -> Iterator[Rows]:
     """Yield the rows of runs in order of keys, at most ``rows_max`` at a time. Raises StorageError."""
     return (rows for part in partitions(runs, rows_max) if len(rows := merged(part)))
