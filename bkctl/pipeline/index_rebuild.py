@@ -111,6 +111,7 @@ def rebuild_outcome(
             "ledgers": sum(result.ledgers for result in results),
             "lossy": sum(result.lossy for result in results),
             "alarming": sum(result.is_alarming for result in results),
+            "unproved": sum(result.is_unproved for result in results),
             "differences": sum(len(result.differences) for result in results),
         },
         tables=(_write(results, out, work_dir),),

@@ -12,13 +12,14 @@ REBUILD_TABLE = "rebuilt_indexes"
 
 def rebuild_sentence(counts: Mapping[str, int]) -> str:
     """Say what was built, and what is not as it was."""
-    lossy, alarming = counts["lossy"], counts["alarming"]
+    lossy, alarming, unproved = counts["lossy"], counts["alarming"], counts["unproved"]
     rows, ledgers = number(counts["rows"], "location"), number(counts["ledgers"], "ledger")
     return sentence(
         (
             f"{number(counts['indexes'], 'index', 'indexes')} with {rows} of {ledgers}",
             f"in {alarming:,} something is not as it was, or not known" if alarming else "",
             f"{lossy:,} may lack entries that damage of a log took" if lossy else "",
+            f"of {unproved:,} it is not proved that the logs have every entry" if unproved else "",
         )
     )
 
@@ -55,12 +56,14 @@ REBUILD = Job(
                 Column("ledgers", "BIGINT", "ledgers in them"),
                 Column("lossy", "BIGINT", "indexes that may lack entries for damage of a log"),
                 Column("alarming", "BIGINT", "indexes in which something is not as before, or not known"),
+                Column("unproved", "BIGINT", "indexes of which logs may be missing unseen"),
                 Column("differences", "BIGINT", "findings in logs and indexes"),
             ),
             order="indexes",
         ),
     ),
     found=("alarming",),
+    unexamined=("unproved",),
     needs_metadata=False,
     advice="'bkctl index ledgers DIR' shows which ledgers may lack entries (limbo); job replication-audit "
     "which bookies hold what",

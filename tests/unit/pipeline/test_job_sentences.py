@@ -108,9 +108,10 @@ def test_every_job_has_one_for_any_counts(job: Job) -> None:
         ),
         (
             "index-rebuild",
-            {"indexes": 2, "rows": 1000, "ledgers": 3, "alarming": 1, "lossy": 1},
+            {"indexes": 2, "rows": 1000, "ledgers": 3, "alarming": 1, "lossy": 1, "unproved": 1},
             "2 indexes with 1,000 locations of 3 ledgers; in 1 something is not as it was, or not known; "
-            "1 may lack entries that damage of a log took.",
+            "1 may lack entries that damage of a log took; "
+            "of 1 it is not proved that the logs have every entry.",
         ),
     ],
 )  # fmt: skip
