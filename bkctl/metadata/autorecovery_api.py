@@ -20,12 +20,13 @@ from bkctl.metadata.subscription import Subscription
 class Taken:
     """A marked ledger whose lock a worker holds: the mark as it was read under the lock, and its version.
 
-    The lock ends with ``session``, and with it the right to replicate the ledger.
+    The lock ends with ``session``, and with it the right to replicate the ledger. ``version`` is None for a
+    ledger that was not marked.
     """
 
     ledger: int
     mark: UnderreplicatedMark
-    version: int
+    version: int | None
     session: int = 0
 
 
@@ -129,8 +130,12 @@ class Underreplication(Protocol):
         to name the ledgers that are being worked on then.
         """
 
-    def acquire_ledger(self, ledger: int, *, host: str | None = None) -> Taken | None:
-        """Lock one ledger, as :meth:`acquire`; None when it is not marked or somebody has it."""
+    def acquire_ledger(self, ledger: int, *, host: str | None = None, unmarked: bool = False) -> Taken | None:
+        """Lock one ledger, as :meth:`acquire`; None when somebody has it, or when it is not marked.
+
+        With ``unmarked`` it need not be marked. The lock also keeps a collector of surplus replicas, which
+        Java's bookies have, from deleting copies that no metadata name yet.
+        """
 
     def is_held(self, taken: Taken) -> bool:
         """Return whether the lock is still there and ours. Ask before what must be done once."""

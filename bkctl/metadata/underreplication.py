@@ -252,10 +252,10 @@ class TreeUnderreplication:
             elif _FOUR_DIGITS.match(name):
                 yield from self._shuffled(join(path, name), directories - 1)
 
-    def acquire_ledger(self, ledger: int, *, host: str | None = None) -> Taken | None:
-        return self._take(ledger, host, adopt=False)
+    def acquire_ledger(self, ledger: int, *, host: str | None = None, unmarked: bool = False) -> Taken | None:
+        return self._take(ledger, host, adopt=False, unmarked=unmarked)
 
-    def _take(self, ledger: int, host: str | None, *, adopt: bool) -> Taken | None:
+    def _take(self, ledger: int, host: str | None, *, adopt: bool, unmarked: bool = False) -> Taken | None:
         lock = self._lock_path(ledger)
         data = encode_holder(host if host is not None else socket.getfqdn())
         try:
@@ -270,8 +270,10 @@ class TreeUnderreplication:
         # The mark is read under the lock: what is marked from here on has another version.
         path = join(self._root, mark_path(ledger))
         node = self._tree.get(path)
-        taken = Taken(ledger, UnderreplicatedMark(()), 0 if node is None else node.version, session)
+        taken = Taken(ledger, UnderreplicatedMark(()), None if node is None else node.version, session)
         if node is None:
+            if unmarked:
+                return taken
             self.release(taken)
             return None
         try:
@@ -286,16 +288,20 @@ class TreeUnderreplication:
     def finish(self, taken: Taken) -> bool:
         if not self.is_held(taken):
             return False
-        path = join(self._root, mark_path(taken.ledger))
-        done = True
-        try:
-            with contextlib.suppress(NodeMissingError):
-                self._tree.delete(path, taken.version)
-            self._remove_empty_parents(path)
-        except VersionConflictError:
-            done = False
+        done = taken.version is not None and self._delete_mark(taken.ledger, taken.version)
         self.release(taken)
         return done
+
+    def _delete_mark(self, ledger: int, version: int) -> bool:
+        """Delete a mark; return False when it was written again since it had this version."""
+        path = join(self._root, mark_path(ledger))
+        try:
+            with contextlib.suppress(NodeMissingError):
+                self._tree.delete(path, version)
+            self._remove_empty_parents(path)
+        except VersionConflictError:
+            return False
+        return True
 
     def _remove_empty_parents(self, path: str) -> None:
         for _ in range(_DIRECTORIES):

@@ -1,16 +1,17 @@
 """Moving all ledgers that name some bookies: one pass over the metadata of the cluster.
 
 The memory is bounded: it holds a group of ledgers with their metadata, and a few ledgers that are moved at
-once. A ledger that is marked is moved under its lock, so that no replication worker copies it as well; a
-ledger whose lock another process holds is left to that process. When a mark names only bookies that have left
-the ledger, it is deleted, by the version that was read under the lock; a mark that was changed since then
-stays.
+once. A ledger is moved under its replication lock, be it marked or not, so that no worker copies it as well,
+and no collector of surplus replicas, which Java's bookies have, deletes copies before the metadata name their
+bookie; a ledger whose lock another process holds is left to that process. When a mark names only bookies that
+have left the ledger, it is deleted, by the version that was read under the lock; a mark that was changed
+since then stays.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from random import Random
@@ -21,7 +22,6 @@ from bkctl.clock import Clock, SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError, CorruptionError
 from bkctl.metadata.api import MetadataStore, NoClusterError
-from bkctl.metadata.autorecovery_api import Taken
 from bkctl.replication.auditor_office import LedgerRow
 from bkctl.replication.bookie_check import named_bookies
 from bkctl.replication.ledger_move import LedgerMove, MovedLedger, MoveOutcome, MoveSettings
@@ -64,6 +64,7 @@ class BookieMove:
         self._adheres = adheres
         self._host = host
         self._random = random or Random()  # noqa: S311 - chooses entries to look at, keeps no secret
+        self._sessions = _Sessions()
         self._at_work: set[LedgerMove] = set()
         self._entries_written = self._bytes_written = 0
 
@@ -106,6 +107,7 @@ class BookieMove:
         """
         running: set[asyncio.Task[MovedLedger]] = set()
         ready: set[asyncio.Task[MovedLedger]] = set()
+        self._store.registration.add_session_listener(self._sessions)
         try:
             async for group in self.groups(only):
                 for row in group:
@@ -122,47 +124,44 @@ class BookieMove:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, *ready, return_exceptions=True)
+            self._store.registration.remove_session_listener(self._sessions)
 
     async def _one(self, row: LedgerRow, *, rehearse: bool) -> MovedLedger:
         ledger, stored = row
         if isinstance(stored, CorruptionError):
             reason = f"its metadata cannot be read: {stored}"
             return MovedLedger(ledger, MoveOutcome.BLOCKED_METADATA, reason)
-        move = LedgerMove(
-            ledger, self.leaving, self._steps, self._rate, self._random, self._settings, self._adheres
-        )
         if rehearse:
-            return await move.run(rehearse=True)
-        self._at_work.add(move)
+            return await self._new_move(ledger).run(rehearse=True)
         try:
-            return await self._under_lock(ledger, move)
+            return await self._under_lock(ledger)
         except NoClusterError:
             raise
         except BkctlError as error:
             return MovedLedger(ledger, MoveOutcome.FAILED, f"try again: {error}")
-        finally:
-            self._at_work.discard(move)
-            self._entries_written += move.counts.entries_written
-            self._bytes_written += move.counts.bytes_written
 
-    def _is_marked(self, ledger: int) -> bool:
-        """Return whether there is a mark, be it a damaged one. Runs in a thread."""
-        try:
-            return self._store.underreplication.mark_of(ledger) is not None
-        except CorruptionError:
-            return True
+    def _new_move(self, ledger: int, may_write: Callable[[], bool] = lambda: True) -> LedgerMove:
+        return LedgerMove(
+            ledger,
+            self.leaving,
+            self._steps,
+            self._rate,
+            self._random,
+            self._settings,
+            self._adheres,
+            may_write,
+        )
 
-    async def _under_lock(self, ledger: int, move: LedgerMove) -> MovedLedger:
+    async def _under_lock(self, ledger: int) -> MovedLedger:
         marks, in_thread = self._store.underreplication, self._client.in_thread
-        taken: Taken | None = None
-        if await in_thread(partial(self._is_marked, ledger)):
-            taken = await in_thread(partial(marks.acquire_ledger, ledger, host=self._host))
+        session = self._sessions.lost
+        taken = await in_thread(partial(marks.acquire_ledger, ledger, host=self._host, unmarked=True))
         if taken is None:
             holder = await in_thread(partial(marks.replicator_of, ledger))
-            if holder is not None:
-                reason = f"a replication worker of {holder} is at work on it"
-                return MovedLedger(ledger, MoveOutcome.BUSY, reason)
-            return await move.run()
+            reason = "somebody else has its lock" if holder is None else f"{holder} is at work on it"
+            return MovedLedger(ledger, MoveOutcome.BUSY, reason)
+        move = self._new_move(ledger, lambda: self._sessions.lost == session)
+        self._at_work.add(move)
         try:
             row = await move.run()
             named = taken.mark.replicas
@@ -170,4 +169,23 @@ class BookieMove:
                 await in_thread(partial(marks.finish, taken))
             return row
         finally:
+            self._at_work.discard(move)
+            self._entries_written += move.counts.entries_written
+            self._bytes_written += move.counts.bytes_written
             await in_thread(partial(marks.release, taken))
+
+
+class _Sessions:
+    """Counts the sessions that have ended, and with each of them all locks that were held."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+
+    def session_lost(self) -> None:
+        self.lost += 1
+
+    def session_restored(self) -> None:
+        """Do nothing: a ledger whose lock is gone is moved by the next try."""
+
+    def registration_failed(self, error: BkctlError) -> None:
+        """Do nothing: no bookie is registered here."""

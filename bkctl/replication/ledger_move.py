@@ -12,7 +12,7 @@ A ledger that has been moved does not name the bookies: nothing else has to be r
 from __future__ import annotations
 
 import enum
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -138,7 +138,10 @@ class _View:
 
 
 class LedgerMove:
-    """The work on one ledger. Raises NoClusterError; every other trouble is in the outcome."""
+    """The work on one ledger. Raises NoClusterError; every other trouble is in the outcome.
+
+    ``may_write`` is asked before metadata are written: False when the lock on the ledger is gone.
+    """
 
     def __init__(
         self,
@@ -149,6 +152,7 @@ class LedgerMove:
         random: Random,
         settings: MoveSettings | None = None,
         adheres: Adheres | None = None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self.ledger = ledger
         self._leaving = leaving
@@ -157,6 +161,7 @@ class LedgerMove:
         self._random = random
         self._settings = settings or MoveSettings()
         self._adheres = adheres
+        self._may_write = may_write
         self.counts = CopyCounts()
         self._left: set[str] = set()
         self._came: set[str] = set()
@@ -238,7 +243,14 @@ class LedgerMove:
             given_up=given_up,
         )
         machine = FragmentCopyMachine(
-            view.access, stored.metadata, stored.version, bad, self._rate, settings, counts=self.counts
+            view.access,
+            stored.metadata,
+            stored.version,
+            bad,
+            self._rate,
+            settings,
+            self._may_write,
+            self.counts,
         )
         result = cast("CopyResult", await self._steps.run(machine))
         if result.replaced:

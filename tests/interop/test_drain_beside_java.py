@@ -128,3 +128,25 @@ def test_a_bookie_of_four_is_drained_under_writes_and_killed_meanwhile(
         alive.close()
         for ledger in cluster.written:
             cluster.assert_whole(ledger, without=leaving)
+
+
+def test_a_target_that_collects_surplus_replicas_keeps_what_is_being_copied(
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+    java: JavaLedgerClient,
+    tmp_path: Path,
+) -> None:
+    """Java's collector deletes a ledger that does not name its bookie yet, unless somebody has its lock."""
+    collects = {"gcWaitTime": "300", "gcOverreplicatedLedgerWaitTime": "300"}
+    with running_cluster(zookeeper_server, java, tmp_path, (THEIRS, THEIRS), [{}, collects]) as cluster:
+        leaving, target = cluster.bookies
+        while True:
+            written = cluster.write(100, 1, 1, 1)
+            written.close()
+            if leaving in cluster.members(written):
+                break
+        options = [leaving, "--to", target, "--ledger", str(written.id), "--yes"]
+        command = [sys.executable, "-m", "bkctl", "bookies", "recover", *options]
+        command += ["-X", "replicationRateByBytes=20000", "--metadata-uri", cluster.uri]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        cluster.assert_whole(written.id, without=leaving)

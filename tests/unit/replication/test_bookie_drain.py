@@ -313,3 +313,49 @@ def test_what_waits_is_looked_at_again_and_the_whole_cluster_is_not(cluster: Dra
     result = cluster.drain(settings=DrainSettings(wait_ms=60_000, poll_ms=1, settle_ms=0))
     assert (result.exit_code, result.cookie_deleted) == (0, True)
     assert passes == [[1, 2, 3, 4, 5], [1], [1], [1, 2, 3, 4, 5]]
+
+
+def test_a_ledger_without_a_mark_is_moved_under_its_lock(cluster: DrainedCluster) -> None:
+    """A collector of surplus replicas would else delete what was copied and is not named yet."""
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    holders = []
+
+    def note(_: object) -> None:
+        holders.append(cluster.store.underreplication.replicator_of(1))
+
+    cluster.client.before_add = cluster.client.before_write = note
+    assert cluster.drain().exit_code == 0
+    assert set(holders) == {"drain"}
+    assert cluster.store.underreplication.replicator_of(1) is None
+    assert cluster.store.underreplication.mark_of(1) is None
+
+
+def test_a_ledger_whose_lock_somebody_has_is_left_to_them_without_a_mark(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    _, collector = cluster.session()
+    taken = collector.underreplication.acquire_ledger(1, host="collector", unmarked=True)
+    assert taken is not None
+    result = cluster.drain()
+    assert (result.exit_code, result.rows[0].outcome) == (3, MoveOutcome.BUSY)
+    assert not collector.underreplication.finish(taken)
+    assert cluster.drain().exit_code == 0
+
+
+def test_metadata_are_not_written_once_the_lock_is_lost(cluster: DrainedCluster) -> None:
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    before = cluster.metadata(1)
+    tree, store = cluster.session()
+
+    def lose(_: str) -> None:
+        cluster.client.before_add = lambda bookie: None
+        tree.lose_session()
+        tree.restore_session()
+
+    cluster.client.before_add = lose
+    written = []
+    cluster.client.before_write = written.append
+    result = cluster.drain(store)
+    assert (result.exit_code, result.rows[0].outcome) == (3, MoveOutcome.FAILED)
+    assert "lock" in result.rows[0].reason
+    assert (written, cluster.metadata(1)) == ([], before)
+    assert cluster.drain().exit_code == 0
