@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,6 +18,7 @@ from bkctl.replication.ledger_move import MoveOutcome, MoveSettings
 from bkctl.types import LedgerState
 from tests.support.audited_cluster import ledger_metadata
 from tests.support.drained_cluster import DrainedCluster, Killed
+from tests.support.waiting import until
 
 OPEN = LedgerState.OPEN
 
@@ -348,8 +350,11 @@ def test_metadata_are_not_written_once_the_lock_is_lost(cluster: DrainedCluster)
 
     def lose(_: str) -> None:
         cluster.client.before_add = lambda bookie: None
+        told = Mock()
+        store.registration.add_session_listener(told)
         tree.lose_session()
         tree.restore_session()
+        until(lambda: told.session_lost.called)
 
     cluster.client.before_add = lose
     written = []
