@@ -31,12 +31,16 @@ from bkctl.types import LedgerState
 
 @dataclass(frozen=True, slots=True)
 class LedgerLook:
-    """The state of a ledger as seen. ``lac`` is how far an open one was known to reach, -1 for unknown."""
+    """The state of a ledger as seen.
+
+    ``lac`` is how far an open one was known to reach; None where too few bookies told it, so that nothing is
+    known of what its last ensembles should have.
+    """
 
     stored: StoredLedger
     access: LedgerAccess
     registered: RegisteredBookies
-    lac: int
+    lac: int | None
     bad: tuple[BadFragment, ...]
 
     @property
@@ -67,33 +71,41 @@ async def look_at(
     require_quorum_fields(stored.metadata, stored.ledger)
     registered = await steps.registered()
     lac = await read_lac(access, stored.metadata, steps)
-    parts = tuple(fragments(stored.metadata, lac))
+    parts = tuple(fragments(stored.metadata, NO_ENTRY if lac is None else lac))
     machine = FragmentCheckMachine(access, stored.metadata, parts, registered.everyone, random, settings)
     bad = cast("tuple[BadFragment, ...]", await steps.run(machine))
     return LedgerLook(stored, access, registered, lac, bad)
 
 
-async def read_lac(access: LedgerAccess, metadata: LedgerMetadata, steps: Steps) -> int:
-    """Return the last add confirmed; -1 where too few bookies report it, which proves no fragment closed."""
+async def read_lac(access: LedgerAccess, metadata: LedgerMetadata, steps: Steps) -> int | None:
+    """Return the last add confirmed; None where too few bookies report it, which proves no fragment closed."""
     if metadata.state is LedgerState.CLOSED:
         return metadata.last_entry
     try:
         found = cast("LacResult", await steps.run(ReadLacMachine(access, metadata, explicit=False)))
     except ClientError:
-        return NO_ENTRY
+        return None
     return found.lac
 
 
-def missing_members(metadata: LedgerMetadata, lac: int, registered: Collection[str]) -> tuple[str, ...]:
+def missing_members(
+    metadata: LedgerMetadata, lac: int | None, registered: Collection[str]
+) -> tuple[str, ...]:
     """Return the members of the last ensemble that are not up, of a ledger that is not closed.
 
-    Those of the one before count as well while ``lac`` has not reached its end. A read-only bookie is up: it
-    answers reads and recoveries. Java takes it for missing here, and fences writers that are well.
+    Those of the one before count as well while ``lac`` has not reached its end. Where it is not known (None)
+    they count only in a recovery that was begun: a writer that has replaced them may be well. A read-only
+    bookie is up: it answers reads and recoveries. Java takes it for missing here, and fences writers that are
+    well.
     """
     if metadata.state is LedgerState.CLOSED:
         return ()
     needed = set(metadata.segments[-1].bookies)
-    if len(metadata.segments) > 1 and lac < metadata.segments[-1].first_entry - 1:
+    if lac is None:
+        counts_before = metadata.state is LedgerState.IN_RECOVERY
+    else:
+        counts_before = lac < metadata.segments[-1].first_entry - 1
+    if len(metadata.segments) > 1 and counts_before:
         needed.update(metadata.segments[-2].bookies)
     return tuple(sorted(needed.difference(registered)))
 

@@ -23,7 +23,7 @@ from bkctl.client.distribution import Distribution
 from bkctl.client.errors import ClientError, NoSuchLedgerError
 from bkctl.client.ops.ledger_access import LedgerAccess, require_quorum_fields
 from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
-from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata
 from bkctl.errors import BkctlError, CorruptionError, UsageError
 from bkctl.metadata.api import NoClusterError, StoredLedger
 from bkctl.replication.digest_search import access_to
@@ -191,7 +191,7 @@ class LedgerMove:
         named = tuple(named_fragments(metadata, metadata.last_entry, self._leaving))
         if any(not one.fragment.is_closed for one in named):
             lac = await read_lac(access, metadata, self._steps)
-            named = tuple(named_fragments(metadata, lac, self._leaving))
+            named = tuple(named_fragments(metadata, NO_ENTRY if lac is None else lac, self._leaving))
         return _View(stored, access, named)
 
     async def _move(self) -> MovedLedger:

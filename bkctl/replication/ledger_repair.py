@@ -151,6 +151,8 @@ class LedgerRepair:
                 continue
             elif look.open_and_bad:
                 return self._waiting(look)
+            elif look.lac is None:
+                return self._not_known()
             else:
                 placement = await self._placement(look)
                 if not placement.movable:
@@ -294,7 +296,11 @@ class LedgerRepair:
             return self._verdict(VerdictKind.WAITING_FOR_WRITER, reason, look.missing_members)
         if look.open_and_bad:
             return self._waiting(look)
-        return self._whole()
+        return self._not_known() if look.lac is None else self._whole()
+
+    def _not_known(self) -> Verdict:
+        reason = "try again: it is not closed, and too few of its bookies tell how far it is confirmed"
+        return self._verdict(VerdictKind.REPAIRABLE, reason)
 
     def _whole(self, hopeless: int = 0) -> Verdict:
         reason = "every bookie has what it should have"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from bkctl.client.bookkeeper import BookKeeper
+from bkctl.client.errors import TooFewAnswersError
 from bkctl.client.ops.ledger_access import require_quorum_fields
 from bkctl.errors import UsageError
 from bkctl.replication.in_place_repair import InPlaceSettings
@@ -26,13 +27,19 @@ class ReplicaComparison:
     async def replicas(self, entries: Entries | None = None) -> AsyncIterator[list[EntryReplicas]]:
         """Yield the replicas of the entries, both ends included, some at a time.
 
-        Raises NoSuchLedgerError, AccessDeniedError, UsageError for a range beyond the ledger's end.
+        Raises NoSuchLedgerError, AccessDeniedError, UsageError for a range beyond the ledger's end, and
+        TooFewAnswersError where nobody knows the end of one that is not closed.
         """
         stored = await self._steps.stored(self._ledger)
         metadata = stored.metadata
         require_quorum_fields(metadata, self._ledger)
         access = self._settings.access(self._ledger, metadata)
         end = await read_lac(access, metadata, self._steps)
+        if end is None:
+            raise TooFewAnswersError(
+                "it is not closed, and too few of its bookies tell how far it is confirmed",
+                ledger=self._ledger,
+            )
         if entries is not None and entries[1] > end:
             told = "it is empty" if end < 0 else f"it ends at entry {end}"
             raise UsageError(

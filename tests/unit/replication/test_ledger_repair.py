@@ -45,6 +45,7 @@ _Value = TypeVar("_Value")
 
 CLOSED = metadata(3, 3, 2, state=LedgerState.CLOSED, last_entry=9)
 OPEN = metadata(3, 3, 2)
+UNTOLD = ClientError("too few told")
 
 
 @dataclass
@@ -321,13 +322,41 @@ def test_a_read_only_bookie_is_no_reason_to_stop_a_writer() -> None:
     assert world.done == []
 
 
-@pytest.mark.parametrize("lac", [5, ClientError("too few told")])
+@pytest.mark.parametrize(
+    ("state", "lac"),
+    [(LedgerState.OPEN, 5), (LedgerState.IN_RECOVERY, 5), (LedgerState.IN_RECOVERY, UNTOLD)],
+)
 def test_the_ensemble_before_the_last_counts_until_the_lac_has_reached_its_end(
-    lac: int | ClientError,
+    state: LedgerState, lac: int | ClientError
 ) -> None:
-    world = World(replace(OPEN, segments=segments((0, "abx"), (7, "abc"))), lac=lac)
+    world = World(replace(OPEN, state=state, segments=segments((0, "abx"), (7, "abc"))), lac=lac)
     assert world.run_repair().kind is VerdictKind.WHOLE
     assert world.done == ["pause 30", "recover", "copy 0"]
+
+
+def test_a_writer_that_has_replaced_a_bookie_is_not_stopped_because_nobody_tells_the_lac() -> None:
+    """Bookies with too many reads say nothing of the LAC, and take the adds of a writer that is well."""
+    world = World(replace(OPEN, segments=segments((0, "abx"), (7, "abc"))), lac=UNTOLD)
+    assert world.run_repair().kind is VerdictKind.WAITING_FOR_WRITER
+    assert world.done == []
+    # The same where a member of the last one is back by the end of the grace period.
+    world = World(
+        replace(OPEN, segments=segments((0, "abx"), (7, "abc"))),
+        writable="ab",
+        lac=UNTOLD,
+        during_grace=lambda world: setattr(world, "writable", "abc"),
+    )
+    assert world.run_repair().kind is VerdictKind.WAITING_FOR_WRITER
+    assert world.done == ["pause 30"]
+
+
+def test_an_open_ledger_of_which_too_little_is_told_is_not_called_whole() -> None:
+    world = World(OPEN, lac=UNTOLD)
+    assert not world.run_repair().ends_the_work
+    assert not world.examine().ends_the_work
+    assert world.done == []
+    world.lac = 3
+    assert world.run_repair().ends_the_work
 
 
 def test_an_earlier_segment_of_an_open_ledger_is_copied_without_stopping_its_writer() -> None:
