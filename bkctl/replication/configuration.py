@@ -24,7 +24,8 @@ def worker_settings(values: GivenValues) -> WorkerSettings:
     """Return the bounds of a replication worker. Raises UsageError naming the key that cannot be used."""
     reads_max = values.integer("inFlightReadEntryNumInLedgerChecker")
     password = values.text("passwd")
-    check = RepairSettings().check
+    percentage = values.integer("auditorLedgerVerificationPercentage")
+    check = replace(RepairSettings().check, percentage=percentage)
     repair = values.fill(
         RepairSettings,
         check=check if reads_max < 1 else replace(check, reads_max=reads_max),

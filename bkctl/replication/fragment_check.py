@@ -4,7 +4,8 @@ An index of a fragment is bad when its bookie is not registered, be it that it h
 or when one of the entries that are looked at does not come back with a digest that checks. An entry that is
 corrupt is not present, nor is one of which the bookie cannot say whether it has it; Java, which checks no
 digest here, takes both of them for whole. Of each index the first and the last entry are looked at, and as
-many at random between them as ``percentage`` says (``auditorLedgerVerificationPercentage``).
+many at random between them as ``percentage`` says (``auditorLedgerVerificationPercentage``). Of a bookie that
+is under suspicion everything is read: chance would hardly find again what it has found before.
 
 A bookie that does not answer, or has too much to do, can be asked once more after a pause: it may only be
 slow, and replacing it would copy everything that it has.
@@ -82,6 +83,7 @@ class BadFragment:
 class CheckSettings:
     """``percentage`` of the entries between first and last are read, at most ``reads_max`` at once.
 
+    Of the bookies in ``suspects`` all entries are read, whatever the percentage.
     ``reads_max`` is ``inFlightReadEntryNumInLedgerChecker``; it always has a bound here. ``ask_again_ms`` is
     the pause before a bookie that did not answer is asked once more, None for not at all.
     """
@@ -89,6 +91,7 @@ class CheckSettings:
     percentage: int = 0
     reads_max: int = 64
     ask_again_ms: int | None = None
+    suspects: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not 0 <= self.percentage <= 100 or self.reads_max < 1:
@@ -151,7 +154,8 @@ class FragmentCheckMachine(OperationMachine):
                     self._note(number, index, Defect.NOT_REGISTERED)
                     continue
                 stored = StoredEntries(self._distribution, fragment, index)
-                for entry in chosen_entries(stored, self._settings.percentage, self._random):
+                percentage = 100 if bookie in self._settings.suspects else self._settings.percentage
+                for entry in chosen_entries(stored, percentage, self._random):
                     if (number, index) in self._bad:
                         break
                     yield number, index, entry

@@ -78,7 +78,7 @@ async def look_at(
 
 
 async def read_lac(access: LedgerAccess, metadata: LedgerMetadata, steps: Steps) -> int | None:
-    """Return the last add confirmed; None where too few bookies report it, which proves no fragment closed."""
+    """Return the last add confirmed; None where too few bookies tell it, which proves no fragment closed."""
     if metadata.state is LedgerState.CLOSED:
         return metadata.last_entry
     try:

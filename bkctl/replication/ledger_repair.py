@@ -11,7 +11,7 @@ Source: ``org.apache.bookkeeper.replication.ReplicationWorker``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import cast
@@ -79,7 +79,9 @@ class RepairCounts:
 class LedgerRepair:
     """The work on one ledger. ``may_write`` is asked before anything is written to metadata.
 
-    Raises LockLostError when it says no; every other trouble is in the verdict.
+    Raises LockLostError when it says no; every other trouble is in the verdict. ``suspects`` are the bookies
+    that the ledger's mark names: where checks read entries by chance, one of them has found something there,
+    and all entries of these bookies are read.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class LedgerRepair:
         settings: RepairSettings | None = None,
         may_write: Callable[[], bool] = lambda: True,
         counts: RepairCounts | None = None,
+        suspects: Iterable[str] = (),
     ) -> None:
         self.ledger = ledger
         self.counts = counts or RepairCounts()
@@ -100,6 +103,8 @@ class LedgerRepair:
         self._random = random
         self._settings = settings or RepairSettings()
         self._may_write = may_write
+        check = self._settings.check
+        self._check = replace(check, suspects=frozenset(suspects)) if check.percentage else check
         #: Bookies that did not take copies, by the first entry of the fragment.
         self._refused: dict[int, set[str]] = {}
 
@@ -130,7 +135,7 @@ class LedgerRepair:
     async def _look(self) -> LedgerLook:
         stored = await self._steps.stored(self.ledger)
         access = await access_to(self.ledger, stored.metadata, self._settings.password, self._steps)
-        return await look_at(stored, access, self._steps, self._random, self._settings.check)
+        return await look_at(stored, access, self._steps, self._random, self._check)
 
     async def _repair(self) -> Verdict:
         verdict = self._verdict(VerdictKind.REPAIRABLE, "it changed under every look")

@@ -198,6 +198,7 @@ class ReplicationWorker:
             self._settings.repair,
             may_write,
             self._counts,
+            taken.mark.replicas,
         )
         marked = MarkedLedger(taken, self._store.underreplication, self._steps, repair, may_write)
         self._marked[taken.ledger] = marked

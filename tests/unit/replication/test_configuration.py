@@ -29,6 +29,11 @@ def test_a_worker_of_a_configuration_asks_a_silent_bookie_again(reads_max: str) 
     assert check.reads_max == (8 if reads_max == "8" else WorkerSettings().repair.check.reads_max)
 
 
+def test_a_worker_reads_as_many_entries_of_a_fragment_as_the_auditor() -> None:
+    given = {"auditorLedgerVerificationPercentage": Given(("50",), "conf:1")}
+    assert worker_settings(GivenValues(given, {})).repair.check.percentage == 50
+
+
 def test_without_keys_a_worker_is_the_default_one() -> None:
     assert worker_settings(GivenValues({}, {})) == WorkerSettings()
 
