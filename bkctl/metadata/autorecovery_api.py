@@ -90,9 +90,10 @@ class Underreplication(Protocol):
         """Mark a ledger as missing replicas on ``bookies``; without any a worker finds out which.
 
         A ledger that is marked gets those that its mark does not name, and the new time; a mark that names
-        them all stays as it is, and the answer is False. Raises CorruptionError for a mark that is damaged.
-        ``guard`` is the auditor's vote: without it nothing is written, in one step, and GuardMissingError is
-        raised (:mod:`bkctl.metadata.tree`).
+        them all stays as it is, and the answer is False. While somebody works on the ledger it is written
+        again even so, with another version: what they have seen may be older. Raises CorruptionError for a
+        mark that is damaged. ``guard`` is the auditor's vote: without it nothing is written, in one step, and
+        GuardMissingError is raised (:mod:`bkctl.metadata.tree`).
         """
 
     def replicator_of(self, ledger: int) -> str | None:

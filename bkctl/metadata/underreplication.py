@@ -205,15 +205,22 @@ class TreeUnderreplication:
     ) -> bool:
         path = mark_path(ledger)
         missing = tuple(bookies)
+        grows = True
 
         def change(stored: bytes | None) -> bytes | None:
+            nonlocal grows
+            grows = True
             if stored is None:
                 return encode_mark(UnderreplicatedMark((), now_ms).with_missing(missing, now_ms))
             known = decoded(self._tree, join(self._root, path), stored, decode_mark)
             more = known.with_missing(missing, now_ms)
-            return None if more is known else encode_mark(more)
+            if more is not known:
+                return encode_mark(more)
+            grows = False
+            # Whoever works on the ledger may have found these bookies up, and finishes by the version.
+            return stored if self._tree.get(self._lock_path(ledger)) is not None else None
 
-        return self._write(path, change, guard=guard)
+        return self._write(path, change, guard=guard) and grows
 
     def acquire(
         self, skip: Container[int] = (), *, host: str | None = None, adopt: bool = False

@@ -313,6 +313,26 @@ def test_a_mark_made_anew_outlives_the_finish(store: TreeMetadataStore) -> None:
     assert known.finish(again)
 
 
+def test_a_mark_that_is_asked_for_again_outlives_the_finish(site: Site, store: TreeMetadataStore) -> None:
+    """The bookie was up when the worker looked, and is gone again: no auditor would miss it once more."""
+    auditor = site.open().underreplication
+    auditor.mark(3, [A], NOW_MS)
+    taken = store.underreplication.acquire(host="worker")
+    assert taken is not None
+    assert not auditor.mark(3, [A], NOW_MS + 1)
+    assert not store.underreplication.finish(taken)
+    assert auditor.mark_of(3) == UnderreplicatedMark((A,), NOW_MS)
+    again = store.underreplication.acquire()
+    assert again is not None
+    assert store.underreplication.finish(again)
+    # Where nobody works on it nothing is written.
+    auditor.mark(3, [A], NOW_MS)
+    assert not auditor.mark(3, [A], NOW_MS + 1)
+    taken = store.underreplication.acquire()
+    assert taken is not None
+    assert taken.version == 0
+
+
 def test_a_mark_that_somebody_removed_is_finished(site: Site, store: TreeMetadataStore) -> None:
     known = store.underreplication
     known.mark(3, [A], NOW_MS)
