@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment, encode_ledger_metadata
@@ -14,7 +14,9 @@ from bkctl.types import DigestType, LedgerState
 ROOT = "/ledgers"
 
 
-def metadata_of(bookie: str, password: bytes | None = None) -> LedgerMetadata:
+def metadata_of(
+    bookie: str, password: bytes | None = None, digest_type: DigestType = DigestType.CRC32C
+) -> LedgerMetadata:
     """Metadata of an open ledger with one copy, on this bookie."""
     return LedgerMetadata(
         metadata_version=3,
@@ -24,7 +26,7 @@ def metadata_of(bookie: str, password: bytes | None = None) -> LedgerMetadata:
         ack_quorum=1,
         length=0,
         last_entry=-1,
-        digest_type=DigestType.CRC32C,
+        digest_type=digest_type,
         password=password,
         segments=(Segment(0, (bookie,)),),
     )
@@ -39,11 +41,14 @@ def write_dump(
     next_ledger: int | None,
     is_whole: bool = True,
     password: bytes | None = None,
+    digests: Mapping[int, DigestType] | None = None,
 ) -> None:
     """Write a dump; one that is not ``is_whole`` lacks its end marker, as an older tool leaves it."""
-    metadata = encode_ledger_metadata(metadata_of(bookie, password))
     nodes = {ROOT: b"", f"{ROOT}/LAYOUT": b"2\nhierarchical:1", f"{ROOT}/INSTANCEID": instance_id.encode()}
-    nodes |= {f"{ROOT}{ledger_path(ledger)}": metadata for ledger in ledgers}
+    for ledger in ledgers:
+        digest_type = (digests or {}).get(ledger, DigestType.CRC32C)
+        metadata = metadata_of(bookie, password, digest_type)
+        nodes[f"{ROOT}{ledger_path(ledger)}"] = encode_ledger_metadata(metadata)
     tree: dict[str, object] = {
         node: {"data": base64.b64encode(data).decode(), "version": 0, "ephemeral": False}
         for node, data in nodes.items()

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from posixpath import dirname, join
 
 from bkctl.admin.entrylogs.log_place import LogPlace
+from bkctl.admin.entrylogs.open_ends import OpenEnd
 from bkctl.admin.entrylogs.quarantine import Move, note_id, refuse_taken, set_aside
 from bkctl.admin.entrylogs.salvaged_records import Counts, SecondCopy, places, read_rows
 from bkctl.admin.entrylogs.second_copies import find_second_copies, read_second_copies
@@ -67,7 +68,7 @@ class LogSalvage:
 
     ``moved`` are the ledgers with a record that is copied, ``second_copies`` the entries whose record is
     damaged, and that stand whole elsewhere. ``unproved`` are those among the losses that may never have been
-    here.
+    here, ``open_ends`` copied records of which nothing proves the length: they may be cut.
     """
 
     place: LogPlace
@@ -78,6 +79,7 @@ class LogSalvage:
     moved: frozenset[int] = frozenset()
     second_copies: Mapping[EntryIds, SecondCopy] = field(default_factory=dict)
     unproved: frozenset[EntryIds] = frozenset()
+    open_ends: tuple[OpenEnd, ...] = ()
 
     @property
     def lost(self) -> str:
@@ -146,6 +148,7 @@ def plan_salvage(
         frozenset(reading.moved.union(ids.ledger for ids in copies)),
         copies,
         frozenset(lost.unproved.difference(copies)),
+        (*reading.open_ends, *(copy.open_end for copy in copies.values() if copy.open_end is not None)),
     )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from bkctl.admin.entrylogs.log_place import LogPlace
+from bkctl.admin.entrylogs.open_ends import Neighbours, OpenEnd, has_no_digest, is_proved, why_open
 from bkctl.admin.entrylogs.rows_of_log import RowsOfLog
 from bkctl.admin.index.stopped_index import EntryRows, refuse_damaged
 from bkctl.codec.location import Location, decode_value, encode_key
@@ -32,6 +33,8 @@ from bkctl.vfs.base import FileSystem
 
 #: A damaged range is asked entry by entry only so far; what has a row is known from the rows.
 _ASKED_MAX = 100_000
+#: More records with an open end than this are counted, not listed.
+_LISTED_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -40,7 +43,8 @@ class Counts:
 
     ``superseded`` have a newer place, ``unknown`` are of ledgers that nobody knows. Of the copied ones
     ``unnamed`` had no row: they get one where their ledger is known. ``renamed`` got the ids that their
-    digests prove, ``second_copies`` stand for damaged records.
+    digests prove, ``second_copies`` stand for damaged records. Of those that are copied by structure
+    ``without_digest`` have none by their metadata, and of ``open_ends`` nothing proves the length.
     """
 
     by_digest: int = 0
@@ -50,22 +54,28 @@ class Counts:
     unknown: int = 0
     renamed: int = 0
     second_copies: int = 0
+    without_digest: int = 0
+    open_ends: int = 0
 
     @property
     def copied(self) -> int:
         """All that are copied."""
         return self.by_digest + self.by_structure
 
+    @property
+    def digests_unknown(self) -> int:
+        """The records that are copied by structure, and whose digest types are not known."""
+        return self.by_structure - self.without_digest
+
     def count(self, kept: KeptRecords) -> None:
         """Add the records of a batch that are copied."""
-        ledgers = kept.entries.batch.ledgers
-        by_digest = sum(
-            index in kept.renamed or kept.entries.check.ok(index, ledgers[index]) is True
-            for index in kept.indices
-        )
-        self.by_digest += by_digest
-        self.by_structure += len(kept.indices) - by_digest
+        ledgers, check = kept.entries.batch.ledgers, kept.entries.check
+        others = [index for index in kept.indices if not is_proved(check, index, ledgers[index])]
+        self.by_digest += len(kept.indices) - len(others)
+        self.by_structure += len(others)
         self.renamed += len(kept.renamed)
+        self.without_digest += sum(has_no_digest(check, index, ledgers[index]) for index in others)
+        self.open_ends += len(kept.open_ends)
 
     def count_second_copies(self, copies: Collection[SecondCopy]) -> None:
         """Add the copies that stand for damaged records."""
@@ -74,28 +84,35 @@ class Counts:
         self.by_structure += len(copies) - by_digest
         self.renamed += sum(copy.is_renamed for copy in copies)
         self.second_copies += len(copies)
+        self.open_ends += sum(copy.open_end is not None for copy in copies)
 
 
 @dataclass(frozen=True, slots=True)
 class SecondCopy:
     """A whole copy of an entry: the path of its log, and the offset of its size word.
 
-    ``is_renamed`` says that its ids are others, and that its digest proves whose it is.
+    ``is_renamed`` says that its ids are others, and that its digest proves whose it is. ``open_end`` is there
+    where nothing proves its length.
     """
 
     path: str
     offset: int
     is_proved: bool
     is_renamed: bool
+    open_end: OpenEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRecords:
-    """The records of a batch, by their indices, that are copied; ``renamed`` get other ids on the way."""
+    """The records of a batch, by their indices, that are copied; ``renamed`` get other ids on the way.
+
+    Of those among ``open_ends`` nothing proves the length.
+    """
 
     entries: CheckedBatch
     indices: list[int]
     renamed: Mapping[int, EntryIds] = field(default_factory=dict)
+    open_ends: frozenset[int] = frozenset()
 
     def bodies(self) -> list[bytes]:
         """Return the records without their size words, as they are written."""
@@ -131,16 +148,19 @@ class LogReading:
     """Reads the source of a salvage once, by what the index and the digests say.
 
     ``ledgers`` have a row in the index; ``moved`` are those with a record that is copied, ``renamed`` the
-    entries whose records had other ids.
+    entries whose records had other ids. ``open_ends`` are copied records of which nothing proves the length.
     """
 
     rows: RowsOfLog
     locations: EntryRows
     ledgers: Set[int]
     book: DigestBook
+    path: str
     counts: Counts = field(default_factory=Counts)
     moved: set[int] = field(default_factory=set)
     renamed: set[EntryIds] = field(default_factory=set)
+    open_ends: list[OpenEnd] = field(default_factory=list)
+    _neighbours: Neighbours = field(init=False)
 
     def items(self, fs: FileSystem, place: LogPlace, advance: Advance = nobody) -> Iterator[CheckedItem]:
         """Yield what the log holds, checked; a rolled log that ends within a record is damaged."""
@@ -149,7 +169,8 @@ class LogReading:
         evidence = Evidence(digesters=self.book.digesters, located=self.rows.located)
         with EntryLogScan(fs, place.log.path, evidence) as scan:
             yield from scan.head.damage
-            for item in checked(scan, scan.records, self.book):
+            self._neighbours = Neighbours(self.rows.is_named, self.ledgers, scan.file.size_bytes)
+            for item in self._neighbours.watched(checked(scan, scan.records, self.book)):
                 if isinstance(item, Tail) and item.kind == "torn" and scan.head.header.has_map:
                     size_bytes = scan.file.size_bytes - item.offset
                     yield Damage(
@@ -186,9 +207,17 @@ class LogReading:
         counts.unnamed += len(unnamed)
         counts.unknown += len(nowhere) - len(unnamed)
         counts.superseded += len(others) - len(nowhere)
-        result = KeptRecords(item, kept, renamed)
+        result = KeptRecords(item, kept, renamed, self._neighbours.open_ends & set(kept))
         counts.count(result)
+        self._list_open_ends(result)
         return result
+
+    def _list_open_ends(self, kept: KeptRecords) -> None:
+        batch = kept.entries.batch
+        for index in sorted(kept.open_ends)[: _LISTED_MAX - len(self.open_ends)]:
+            ids = EntryIds(batch.ledgers[index], batch.entries[index])
+            why = why_open(self.book, ids.ledger)
+            self.open_ends.append(OpenEnd(ids, self.path, batch.offset(index), batch.sizes[index], why))
 
     def lost(self, damage: Iterable[Damage]) -> LostEntries:
         """Return the entries that are lost: rows without a record, and what damage names and no row has."""
@@ -242,7 +271,7 @@ def read_rows(place: LogPlace, store: EntryRows, ledgers: Set[int], book: Digest
     rows = RowsOfLog(store, place.log.log_id)
     if rows.is_empty_index:
         raise RefusedError(f"{store.path}: has no row; rebuild the index first: bkctl index rebuild")
-    return LogReading(rows, store, ledgers, book)
+    return LogReading(rows, store, ledgers, book, place.log.path)
 
 
 def places(store: EntryRows, keys: list[bytes]) -> list[Location | None]:

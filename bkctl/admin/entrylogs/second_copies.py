@@ -7,7 +7,7 @@ records were salvaged among them: what was garbage when they were salvaged may b
 
 A copy is whole when its digest checks; where the digest type of its ledger is not known, when the chain of
 sizes and ids around it is whole, as for every record of a salvage. Of several the newest counts, and one that
-a CRC proves before one that nothing proves but its place.
+a CRC proves before one that nothing proves but its place, and that before one whose end nothing proves.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 from bkctl.admin.entrylogs.log_place import LogPlace, logs_with_quarantine
+from bkctl.admin.entrylogs.open_ends import Neighbours, OpenEnd, is_proved, why_open
 from bkctl.admin.entrylogs.salvaged_records import KeptRecords, SecondCopy
 from bkctl.codec.losses import Range
 from bkctl.errors import NotFoundError, StorageError
@@ -51,15 +52,19 @@ def find_second_copies(
         for kept in _whole_copies(fs, log.path, lost, book):
             batch, check = kept.entries.batch, kept.entries.check
             for index, ids in zip(kept.indices, kept.ids(), strict=True):
-                is_proved = (
-                    index in kept.renamed
-                    or check.ok(index, ids.ledger) is True
-                    or proves_itself(bytes(batch.body(index)))
-                )
-                if is_proved or ids not in found or not found[ids].is_proved:
-                    offset, is_renamed = batch.offset(index), index in kept.renamed
-                    found[ids] = SecondCopy(log.path, offset, is_proved, is_renamed)
+                proved = is_proved(check, index, ids.ledger) or proves_itself(bytes(batch.body(index)))
+                offset, open_end = batch.offset(index), None
+                if index in kept.open_ends and not proved:
+                    why = why_open(book, ids.ledger)
+                    open_end = OpenEnd(ids, log.path, offset, batch.sizes[index], why)
+                copy = SecondCopy(log.path, offset, proved, index in kept.renamed, open_end)
+                if ids not in found or _rank(copy) >= _rank(found[ids]):
+                    found[ids] = copy
     return found
+
+
+def _rank(copy: SecondCopy) -> tuple[bool, bool]:
+    return copy.is_proved, copy.open_end is None
 
 
 def read_second_copies(
@@ -108,7 +113,8 @@ def _whole_copies(
     """Yield the whole records of lost entries in one log."""
     book.restart_trials()
     with EntryLogScan(fs, path, Evidence(digesters=book.digesters)) as scan:
-        for item in checked(scan, scan.records, book):
+        neighbours = Neighbours(lambda _: False, scan.records.known_ledgers, scan.file.size_bytes)
+        for item in neighbours.watched(checked(scan, scan.records, book)):
             if not isinstance(item, CheckedBatch):
                 continue
             batch, check = item.batch, item.check
@@ -121,7 +127,7 @@ def _whole_copies(
                     if ids != said:
                         renamed[index] = ids
             if indices:
-                yield KeptRecords(item, indices, renamed)
+                yield KeptRecords(item, indices, renamed, neighbours.open_ends)
 
 
 def _is_among(ids: EntryIds, lost: Mapping[int, tuple[Range, ...]]) -> bool:

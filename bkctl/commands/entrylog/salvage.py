@@ -23,6 +23,7 @@ from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
     from bkctl.admin.entrylogs.log_place import LogPlace
+    from bkctl.admin.entrylogs.open_ends import OpenEnd
     from bkctl.admin.entrylogs.salvage import LogSalvage
     from bkctl.admin.entrylogs.salvaged_records import Counts
     from bkctl.admin.index.stopped_index import IndexDatabases
@@ -33,7 +34,7 @@ SALVAGE_SCHEMA: Schema = (
         "kind",
         "string",
         "log (the source), copy (the fresh log), kept (the source in quarantine), damage, lost (of a "
-        "ledger); of a log without damage only log",
+        "ledger), unproved (an entry that is copied, and that may be cut); of a log without damage only log",
     ),
     Key("path", "string or null", "the file"),
     Key("log_id", "int or null", "of a log: its id"),
@@ -42,10 +43,10 @@ SALVAGE_SCHEMA: Schema = (
     Key("by_structure", "int or null", "of copy: those proved by their place among sizes and ids alone"),
     Key("superseded", "int or null", "of log: records of which the index has another place; not copied"),
     Key("unknown", "int or null", "of log: records of ledgers that nobody knows; not copied"),
-    Key("offset", "int or null", "of damage: where it begins"),
-    Key("bytes", "int or null", "of log and damage: how many bytes"),
-    Key("ledger", "int or null", "of lost: the ledger, which is in limbo"),
-    Key("entries", "string or null", "of lost: ranges of entries"),
+    Key("offset", "int or null", "of damage and unproved: where it begins"),
+    Key("bytes", "int or null", "of log, damage and unproved: how many bytes"),
+    Key("ledger", "int or null", "of lost: the ledger, which is in limbo; of unproved: its ledger"),
+    Key("entries", "string or null", "of lost: ranges of entries; of unproved: the entry"),
     Key("detail", "string or null", "what else there is to say"),
 )
 
@@ -74,7 +75,8 @@ def salvage_command(
     digest proves which one of its ids is damaged: then the copy gets the right one. With --metadata a record
     is left out, too, whose ledger neither the metadata nor the index know: it was deleted, or its id is
     damaged. Where an interrupted replay or compaction left another whole copy of a damaged record, in any log
-    of the bookie or in quarantine, that one is copied.
+    of the bookie or in quarantine, that one is copied. In front of damage only a digest proves where a record
+    ends, or an entry that the index places there: else it is copied as it is, and listed ('unproved').
 
     The fresh log is durable and has been read back before the index points at it. Entries that the index
     names and no record proves are listed (--losses), and their ledgers are put into limbo. Listed, too, are
@@ -84,7 +86,8 @@ def salvage_command(
     undo' takes a salvage back.
 
     A log without damage is left alone (exit code 3 when digests of its records are not known).
-    Exit code 1 when entries are lost, 4 while a bookie uses the directory.
+    Exit code 1 when entries are lost, 3 when the length of a copied entry is not proved, too, 4 while a
+    bookie uses the directory.
 
     Examples:
 
@@ -117,9 +120,15 @@ def salvage_command(
                     lock.recheck()
                     _carry_out(filesystem, salvage, book, databases)
     write_rows(_rows(salvage), SALVAGE_SCHEMA, output)
-    if not salvage.is_needed and salvage.counts.by_structure:
-        raise typer.Exit(3)
-    raise typer.Exit(int(bool(salvage.losses.losses)))
+    raise typer.Exit(_exit_code(salvage))
+
+
+def _exit_code(salvage: LogSalvage) -> int:
+    """Return 3 where not all that is kept is proved, else 1 where something is lost."""
+    counts = salvage.counts
+    if counts.open_ends if salvage.is_needed else counts.digests_unknown:
+        return 3
+    return int(bool(salvage.losses.losses))
 
 
 def _planned(
@@ -153,7 +162,7 @@ def _question(salvage: LogSalvage) -> str:
 
 
 def _why_nothing(salvage: LogSalvage) -> str:
-    unchecked = salvage.counts.by_structure
+    unchecked = salvage.counts.digests_unknown
     if not unchecked:
         return "no damage: nothing is done"
     return (
@@ -168,6 +177,7 @@ def _what_is_special(counts: Counts) -> str | None:
         "had no row in the index": counts.unnamed,
         "got the ids that their digests prove": counts.renamed,
         "are second copies, of records that are damaged": counts.second_copies,
+        "may be cut, for nothing proves where they end": counts.open_ends,
     }
     return "; ".join(f"{count} of them {what}" for what, count in kinds.items() if count) or None
 
@@ -222,3 +232,16 @@ def _rows(salvage: LogSalvage) -> Iterator[dict[str, Any]]:
             "entries": ranges_text(loss.entries),
             "detail": f"{more}{loss.cause}",
         }
+    yield from map(_unproved_row, salvage.open_ends)
+
+
+def _unproved_row(end: OpenEnd) -> dict[str, Any]:
+    return dict.fromkeys(key.key for key in SALVAGE_SCHEMA) | {
+        "kind": "unproved",
+        "path": end.path,
+        "offset": end.offset,
+        "bytes": end.size_bytes,
+        "ledger": end.ids.ledger,
+        "entries": str(end.ids.entry),
+        "detail": f"nothing proves that it has {end.size_bytes} bytes, it may be cut: {end.why}",
+    }

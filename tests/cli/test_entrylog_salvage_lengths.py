@@ -1,0 +1,162 @@
+"""``bkctl entrylog salvage`` of records whose length no digest proves: each is told, and 0 is not the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.codec.digest import Digester
+from tests.support.checked_bookie import HOST, CheckedBookie
+from tests.support.cluster_dump import write_dump
+from tests.support.log_builder import CRC32C, DUMMY, MAC, PASSWORD, entry_body, plain_payload
+from tests.support.readable import readable
+
+Run = Callable[..., Any]
+
+SUMS, SECRET, PLAIN = 1, 2, 3
+DIGESTERS = {SUMS: CRC32C, SECRET: MAC, PLAIN: DUMMY}
+
+
+@dataclass
+class MixedBookie(CheckedBookie):
+    """Ledgers of several digest types in one log, entry by entry in turns."""
+
+    digesters: dict[int, Digester] = field(default_factory=lambda: dict(DIGESTERS))
+
+    def body(self, ledger: int, entry: int, payload_bytes: int = 60) -> bytes:
+        return entry_body(
+            ledger, entry, plain_payload(ledger, entry, payload_bytes), self.digesters.get(ledger, CRC32C)
+        )
+
+    @property
+    def log(self) -> Path:
+        return self.current() / "0.log"
+
+    def start_of(self, ledger: int, entry: int) -> int:
+        """Where the size word of an entry is."""
+        return self.locations[0, ledger, entry][1] - 4
+
+    def resize(self, ledger: int, entry: int, add: int) -> int:
+        """Change a size word on disk; the size that it has then."""
+        data, at = bytearray(self.log.read_bytes()), self.start_of(ledger, entry)
+        size = int.from_bytes(data[at : at + 4], "big") + add
+        data[at : at + 4] = size.to_bytes(4, "big")
+        self.log.write_bytes(data)
+        return size
+
+    def overwrite(self, ledger: int, entry: int, size: int = 20) -> None:
+        """Damage the head of a record."""
+        data, at = bytearray(self.log.read_bytes()), self.start_of(ledger, entry)
+        data[at : at + size] = b"\xee" * size
+        self.log.write_bytes(data)
+
+
+@pytest.fixture(params=["db", "idx"])
+def mixed(request: pytest.FixtureRequest, tmp_path: Path) -> MixedBookie:
+    made = MixedBookie(tmp_path / "bookie", storage=request.param)
+    made.fill(DIGESTERS)
+    return made.write()  # type: ignore[return-value]
+
+
+def salvaged(run_cli: Run, log: Path, *words: object, code: int) -> list[dict[str, Any]]:
+    done = run_cli("entrylog", "salvage", log, "--yes", "-o", "json", *words)
+    assert done.exit_code == code, done.stderr + done.stdout
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["kind"] == kind]
+
+
+def dump_of(path: Path, password: bytes | None = None) -> Path:
+    """The metadata of the ledgers."""
+    digests = {ledger: digester.type for ledger, digester in DIGESTERS.items()}
+    write_dump(
+        path,
+        DIGESTERS,
+        bookie=HOST,
+        instance_id="instance",
+        next_ledger=9,
+        password=password,
+        digests=digests,
+    )
+    return path
+
+
+@pytest.mark.parametrize("ledger", [SECRET, PLAIN])
+def test_a_record_whose_size_has_shrunk_is_kept_and_told(
+    run_cli: Run, mixed: MixedBookie, ledger: int
+) -> None:
+    """Copied as it is, it is what it was before; 0 would say that nothing of it is lost."""
+    size = mixed.resize(ledger, 5, -32)
+    before = readable(mixed.root)
+    (told,) = of_kind(salvaged(run_cli, mixed.log, code=3), "unproved")
+    assert (told["ledger"], told["entries"], told["bytes"]) == (ledger, "5", size)
+    assert told["offset"] == mixed.start_of(ledger, 5)
+    assert "--metadata tells" in told["detail"]
+    assert readable(mixed.root) == before
+
+
+def test_a_password_proves_the_right_length(run_cli: Run, mixed: MixedBookie, tmp_path: Path) -> None:
+    whole = readable(mixed.root)
+    mixed.resize(SECRET, 5, -32)
+    dump = dump_of(tmp_path / "zk.json")
+    words = ("entrylog", "salvage", mixed.log, "--metadata", dump, "--dry-run", "-o", "json")
+    (told,) = of_kind(json.loads(run_cli(*words).stdout), "unproved")
+    assert "--password" in told["detail"]
+    dump = dump_of(tmp_path / "with.json", password=PASSWORD)
+    assert of_kind(salvaged(run_cli, mixed.log, "--metadata", dump, code=0), "unproved") == []
+    assert readable(mixed.root) == whole
+
+
+def test_of_a_ledger_without_digests_the_other_replicas_are_named(
+    run_cli: Run, mixed: MixedBookie, tmp_path: Path
+) -> None:
+    mixed.resize(PLAIN, 5, -32)
+    dump = dump_of(tmp_path / "zk.json", password=PASSWORD)
+    done = salvaged(run_cli, mixed.log, "--metadata", dump, code=3)
+    (told,) = of_kind(done, "unproved")
+    assert "no digest" in told["detail"]
+    assert "ledger compare" in told["detail"]
+    (copy,) = of_kind(done, "copy")
+    assert (copy["records"], copy["by_structure"]) == (60, 20)
+
+
+def test_what_the_index_places_behind_a_record_proves_its_end(run_cli: Run, mixed: MixedBookie) -> None:
+    """The head of the next record is gone, and its row says where it began."""
+    mixed.overwrite(PLAIN, 5)
+    done = salvaged(run_cli, mixed.log, code=1)
+    assert of_kind(done, "unproved") == []
+    assert [row["ledger"] for row in of_kind(done, "lost")] == [PLAIN]
+
+
+def test_lost_entries_beside_one_that_is_not_proved_are_3(run_cli: Run, mixed: MixedBookie) -> None:
+    mixed.overwrite(SUMS, 8)
+    mixed.resize(PLAIN, 5, -32)
+    done = salvaged(run_cli, mixed.log, code=3)
+    assert [row["ledger"] for row in of_kind(done, "unproved")] == [PLAIN]
+    assert [row["ledger"] for row in of_kind(done, "lost")] == [SUMS]
+
+
+def test_a_second_copy_in_front_of_damage_is_told_too(run_cli: Run, tmp_path: Path) -> None:
+    """Of a log in which the index has no place nothing but the chain says where a record ends."""
+    mixed = MixedBookie(tmp_path / "bookie")
+    for entry in range(8):
+        mixed.store(PLAIN, entry, 0)
+    mixed.fill([PLAIN], 8, log_id=1)
+    mixed.write()
+    first, second = (mixed.current() / name for name in ("0.log", "1.log"))
+    framed = 4 + len(mixed.body(PLAIN, 0))
+    data = bytearray(first.read_bytes())
+    data[1024 + 3 * framed + 3] -= 32
+    first.write_bytes(data)
+    data = bytearray(second.read_bytes())
+    data[1024 + 3 * framed : 1024 + 3 * framed + 20] = b"\xee" * 20
+    second.write_bytes(data)
+    (told,) = of_kind(salvaged(run_cli, second, code=3), "unproved")
+    assert (told["path"], told["entries"]) == (str(first), "3")
