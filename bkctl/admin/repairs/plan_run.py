@@ -3,12 +3,17 @@
 The log stands beside the plan and has a line of JSON for each beginning and each end. A step without an end
 in it is run again: every command of a plan goes on where it was, or finds nothing left to do. So is a step
 whose record of a repair is gone: ``repair undo`` has taken it back, and the damage is there again.
+
+A step that ends with 1 or 3 has done what it can, and its report says what is lost, or not proved: the steps
+behind it are run. That is safe, for a repair keeps what it changes, no step of a plan deletes what is kept,
+and what a step could not prove stays where it was, or is in the copy as it was. A command that says by 3 that
+it has left work undone is run again by the next run. Every other code ends the run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from posixpath import dirname
 from typing import Any
@@ -24,10 +29,13 @@ RunCommand = Callable[[Sequence[str]], int]
 
 UNCHECKED = _PARTLY = 3
 _REFUSED, _NO_ANSWER = 4, 5
-#: Exit codes after which a step has done what it can: 1 says that it found, or lost, something.
-_DONE = (0, 1)
-#: Verbs of which a step has done what it can with 3, too: it says that not every entry could be checked.
-_DONE_UNCHECKED = (("journal", "salvage"),)
+#: Exit codes after which a step has done what it can, and the next one follows: 1 says that it found, or
+#: lost, something, 3 that not all of it could be proved.
+_GOES_ON = (0, 1, UNCHECKED)
+#: Verbs that say by 3 that they have left something undone, which they do when they are run again.
+_LEAVES_WORK = (("ledger", "repair"), ("gc", "run"), ("bookie", "compact"))
+#: Exit codes from the one that counts most.
+_BY_STRENGTH = (7, _REFUSED, _PARTLY, 1, 0)
 _LOG_BYTES_MAX = 16 << 20
 
 
@@ -42,8 +50,13 @@ class StepEnd:
 
     @property
     def is_done(self) -> bool:
-        """Whether the next step may follow."""
+        """Whether the next run leaves the step out."""
         return _is_done(self.step.verb, self.exit_code)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next step follows."""
+        return self.exit_code in _GOES_ON
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +141,7 @@ class PlanLog:
 
 def _is_done(verb: tuple[str, ...], code: object) -> bool:
     """Return whether a command has done what it can, by its noun and verb and its exit code."""
-    return code in _DONE or (code == UNCHECKED and verb in _DONE_UNCHECKED)
+    return code in _GOES_ON and (code != UNCHECKED or verb not in _LEAVES_WORK)
 
 
 def _value(line: bytes) -> dict[str, Any] | None:
@@ -174,7 +187,7 @@ def run_plan(
     check: Callable[[], None] = _nothing,
     records: Callable[[], Collection[str]] = _no_records,
 ) -> Iterator[StepEnd]:
-    """Run what is not done, in its order; the first step that does not come to its end is the last.
+    """Run what is not done, in its order; the first step that fails or is refused is the last.
 
     ``check`` is called in front of each step, and raises where it must not be run. ``records`` gives the
     numbers of the records of repairs in the plan's directories. Raises as :func:`still_done`.
@@ -192,8 +205,13 @@ def run_plan(
         log.note("ended", step, code, set(records()) - set(there))
         end = StepEnd(step, code, advice=advice(step, code))
         yield end
-        if not end.is_done:
+        if not end.goes_on:
             return
+
+
+def strongest(codes: Iterable[int]) -> int:
+    """Return the exit code that counts most of those with which a run goes on, 0 without any."""
+    return min(codes, key=_BY_STRENGTH.index, default=0)
 
 
 def advice(step: Step, code: int) -> str:

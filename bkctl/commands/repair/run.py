@@ -45,13 +45,15 @@ def run_command(
 
     The output of the commands goes to stderr. Every step is recorded durably in PLAN.log, so that the
     next run continues after the last finished step; a step that 'bkctl repair undo' has taken back is run
-    again. The first step that fails ends the run with its exit code, and the row says what to do now: a
-    step may need the bookie stopped (4) or running (3 or 5). A plan is refused (4) where the cookies
-    (VERSION) say that its directories are another bookie's now.
-    Exit code 0 when every step is done and has ended its findings, 3 when the plan has findings that no
-    command repairs, or a step has lost entries, or may have, that no step behind it brings back, or could
-    not check the digests of some. Then run 'bkctl repair plan' again: a repair may bring further damage to
-    light. 'bkctl repair undo' takes back what a step did to the directories of a stopped bookie.
+    again. Behind a step that ends with 1 or 3 the run goes on: it is done, and its report says what is lost
+    or not proved. Any other code ends the run, which ends with it, and the row says what to do now: a step
+    may need the bookie stopped (4) or running (5). A plan is refused (4) where the cookies (VERSION) say that
+    its directories are another bookie's now.
+    Else the exit code is the strongest of the steps, 3 before 1 before 0; a loss (1) that a 'ledger repair'
+    behind it has brought back does not count. It is 3, too, when the plan has findings that no command
+    repairs, or a step that copies from replicas is not done, as while the bookie is stopped: the next run
+    does that one again. Then run 'bkctl repair plan' again: a repair may bring further damage to light.
+    'bkctl repair undo' takes back what a step did to the directories of a stopped bookie.
 
     Examples:
 
@@ -59,7 +61,7 @@ def run_command(
 
       bkctl repair run plan.json --yes
     """
-    from bkctl.admin.repairs.plan_run import UNCHECKED, PlanLog, run_plan, still_done
+    from bkctl.admin.repairs.plan_run import PlanLog, run_plan, still_done
     from bkctl.admin.repairs.repair_plan import plan_in
     from bkctl.clock import SystemClock
     from bkctl.vfs import PosixFileSystem
@@ -78,31 +80,43 @@ def run_command(
     if left:
         check()
         ask(f"run {len(left)} of {len(plan.steps)} commands of {plan_file}", yes=yes, has_dry_run=False)
-    last: StepEnd | None = None
-    lost: list[int] = []
-    unchecked: list[int] = []
+    ends: list[StepEnd] = []
 
     def rows() -> Iterator[dict[str, Any]]:
-        nonlocal last
         for end in run_plan(plan, log, partial(_run, directory=plan.working_directory), check, records):
-            last = end
-            if end.step.lists_losses and end.exit_code == 1:
-                lost.append(end.step.number)
-            elif end.step.verb == ("ledger", "repair") and end.exit_code == 0:
-                lost.clear()
-            elif end.is_done and end.exit_code == UNCHECKED:
-                unchecked.append(end.step.number)
+            ends.append(end)
             yield _row(end)
 
     write_rows(rows(), RUN_SCHEMA, output)
-    if last is not None and not last.is_done:
-        typer.echo(
-            f"bkctl: step {last.step.number} is not done: {last.advice}; then run the plan again", err=True
-        )
-        raise typer.Exit(last.exit_code)
-    _tell_what_is_left(lost, unchecked, len(plan.by_hand))
-    if lost or unchecked or plan.by_hand:
-        raise typer.Exit(3)
+    raise typer.Exit(_end(ends, len(plan.by_hand)))
+
+
+def _end(ends: Sequence[StepEnd], by_hand: int) -> int:
+    """Say what is left of a run; its exit code."""
+    from bkctl.admin.repairs.plan_run import UNCHECKED, strongest
+
+    for end in ends:
+        if not end.is_done:
+            typer.echo(
+                f"bkctl: step {end.step.number} is not done: {end.advice}; then run the plan again", err=True
+            )
+    if ends and not ends[-1].goes_on:
+        return ends[-1].exit_code
+    left = _what_is_left(ends)
+    lost = [end.step.number for end in left if end.step.lists_losses and end.exit_code == 1]
+    unchecked = [end.step.number for end in left if end.is_done and end.exit_code == UNCHECKED]
+    _tell_what_is_left(lost, unchecked, by_hand)
+    return strongest([*(end.exit_code for end in left), *([UNCHECKED] if by_hand else [])])
+
+
+def _what_is_left(ends: Sequence[StepEnd]) -> list[StepEnd]:
+    """Return the ends of steps without the losses that a copy from other replicas has brought back since."""
+    left: list[StepEnd] = []
+    for end in ends:
+        if end.step.verb == ("ledger", "repair") and end.exit_code == 0:
+            left = [one for one in left if not (one.step.lists_losses and one.exit_code == 1)]
+        left.append(end)
+    return left
 
 
 def _row(end: StepEnd) -> dict[str, Any]:
@@ -125,8 +139,9 @@ def _tell_what_is_left(lost: list[int], unchecked: list[int], by_hand: int) -> N
         )
     if unchecked:
         typer.echo(
-            f"bkctl: step {', '.join(map(str, unchecked))} could not check the digests of some entries, and"
-            " may have missed losses among them: a plan made with --metadata and their password checks them",
+            f"bkctl: step {', '.join(map(str, unchecked))} could not prove some entries, and may have lost"
+            " others: its report names them, and the option that would prove them (as --metadata does where"
+            " it has the password); what is lost is in limbo, for 'bkctl ledger repair'",
             err=True,
         )
     if by_hand:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bkctl
-from bkctl.admin.repairs.plan_run import PlanLog, run_plan, still_done
+from bkctl.admin.repairs.plan_run import PlanLog, run_plan, still_done, strongest
 from bkctl.admin.repairs.repair_plan import STEP_VERBS, Bound, Needs, Plan, encode_plan, plan_in, plan_of
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.vfs import PosixFileSystem
@@ -316,7 +316,7 @@ def test_a_step_that_was_undone_is_run_again(tmp_path: Path) -> None:
 
 
 def test_a_salvage_that_could_not_check_every_entry_is_done(tmp_path: Path) -> None:
-    """Its exit code of 3 says so; of another command it says that it did not come to its end."""
+    """Its exit code of 3 says so; of a copy from replicas it says that it did not come to its end."""
     salvage = ["bkctl", "journal", "salvage", "/b", "--in-place", "--yes"]
     made = plan(row("damaged_journal", salvage), row("lost_index", REBUILD))
     path = str(tmp_path / "plan.log")
@@ -328,6 +328,32 @@ def test_a_salvage_that_could_not_check_every_entry_is_done(tmp_path: Path) -> N
 
     assert once() == [("index", True, False), ("journal", True, False), ("ledger", False, False)]
     assert once() == [("index", True, True), ("journal", True, True), ("ledger", False, False)]
+
+
+@pytest.mark.parametrize("code", [1, 3])
+def test_what_is_done_in_part_is_no_end_of_a_run(tmp_path: Path, code: int) -> None:
+    salvage = ["bkctl", "entrylog", "salvage", "/b/1.log", "--yes"]
+    made = plan(row("limbo"), row("damaged_log", salvage), row("lost_index", REBUILD), row("no_mark", MARK))
+    path = str(tmp_path / "plan.log")
+
+    def once(failing: str = "", failed: int = code) -> list[tuple[str, int, bool]]:
+        log = PlanLog(PosixFileSystem(), path, ManualClock())
+        ends = run_plan(made, log, lambda command: failed if command[1] == failing else code)
+        return [(end.step.command[1], end.exit_code, end.was_done) for end in ends]
+
+    for stopping in (2, 4, 5, 6, 7, 130):
+        assert [end[1] for end in once("lastmark", stopping)] == [stopping]
+    assert [end[:2] for end in once()] == [
+        (name, code) for name in ("lastmark", "index", "entrylog", "ledger")
+    ]
+    assert [end[2] for end in once()] == [True, True, True, code == 1]
+
+
+def test_the_strongest_code_of_steps_counts() -> None:
+    assert strongest([]) == 0
+    assert strongest([0, 1, 0]) == 1
+    assert strongest([1, 3, 0]) == 3
+    assert strongest([3, 4, 1]) == 4
 
 
 def test_a_log_of_another_plan_is_refused(tmp_path: Path) -> None:
