@@ -160,3 +160,103 @@ def test_a_second_copy_in_front_of_damage_is_told_too(run_cli: Run, tmp_path: Pa
     second.write_bytes(data)
     (told,) = of_kind(salvaged(run_cli, second, code=3), "unproved")
     assert (told["path"], told["entries"]) == (str(first), "3")
+
+
+def framed(mixed: MixedBookie, first: tuple[int, int], stop: tuple[int, int]) -> int:
+    """How many bytes lie between two records."""
+    return mixed.start_of(*stop) - mixed.start_of(*first)
+
+
+def one_bit_longer(mixed: MixedBookie, ledger: int, entry: int) -> int:
+    """Make a record swallow others whole by one bit of its size word; how many."""
+    size = len(mixed.body(ledger, entry))
+    ends = {mixed.start_of(*key[1:]): key[1:] for key in mixed.locations}
+    start = mixed.start_of(ledger, entry)
+    for bit in range(32):
+        longer = size ^ (1 << bit)
+        if longer > size and start + 4 + longer in ends:
+            mixed.resize(ledger, entry, longer - size)
+            return sum(start < at < start + 4 + longer for at in ends)
+    raise AssertionError("no bit does")
+
+
+@pytest.fixture(params=["db", "idx"])
+def plain(request: pytest.FixtureRequest, tmp_path: Path) -> MixedBookie:
+    """Records of a size to which one bit adds whole records: 4 + 60."""
+    made = MixedBookie(
+        tmp_path / "bookie", storage=request.param, digesters=dict.fromkeys((PLAIN, 4, 5), DUMMY)
+    )
+    made.body = lambda ledger, entry: entry_body(  # type: ignore[method-assign]
+        ledger, entry, plain_payload(ledger, entry, 28), DUMMY
+    )
+    made.fill((PLAIN, 4, 5))
+    return made.write()  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("entry", [5, 16])
+def test_what_one_bit_swallowed_is_salvaged_by_its_rows(run_cli: Run, plain: MixedBookie, entry: int) -> None:
+    whole = readable(plain.root)
+    assert one_bit_longer(plain, PLAIN, entry) >= 1
+    checked = run_cli("index", "check", plain.root, "-o", "json")
+    assert checked.exit_code == 1, checked.stdout
+    found = json.loads(checked.stdout)
+    assert {row["kind"] for row in found} == {"dangling_location"}
+    assert all(f"lies inside the one at {plain.start_of(PLAIN, entry)}" in row["detail"] for row in found)
+    assert {row["log_id"] for row in found} == {0}
+    assert all(f"bkctl entrylog salvage {plain.log}" in json.dumps(row) for row in found)
+    (copy,) = of_kind(salvaged(run_cli, plain.log, code=0), "copy")
+    assert copy["records"] == 60
+    assert readable(plain.root) == whole
+    assert run_cli("index", "check", plain.root).exit_code == 0
+
+
+def test_a_record_that_is_too_long_by_many_bits_is_cut_and_told(run_cli: Run, mixed: MixedBookie) -> None:
+    """Its end is where the next one begins, which is right here, and which nothing proves."""
+    whole = readable(mixed.root)
+    mixed.resize(PLAIN, 5, framed(mixed, (SUMS, 6), (PLAIN, 8)))
+    (told,) = of_kind(salvaged(run_cli, mixed.log, code=3), "unproved")
+    assert (told["ledger"], told["entries"]) == (PLAIN, "5")
+    assert readable(mixed.root) == whole
+
+
+def test_a_size_word_that_leads_out_of_the_log_is_mended_by_the_rows(
+    run_cli: Run, mixed: MixedBookie
+) -> None:
+    whole = readable(mixed.root)
+    mixed.resize(PLAIN, 5, 1 << 26)
+    assert of_kind(salvaged(run_cli, mixed.log, code=0), "lost") == []
+    assert readable(mixed.root) == whole
+
+
+def test_a_record_that_no_row_names_gives_way_to_the_rows_inside(run_cli: Run, tmp_path: Path) -> None:
+    mixed = MixedBookie(tmp_path / "bookie", digesters={PLAIN: DUMMY, SECRET: MAC})
+    mixed.fill([PLAIN], 4)
+    garbage = mixed.store(PLAIN, 2)[1] - 4
+    for entry in range(4, 9):
+        mixed.add(PLAIN, entry)
+    mixed.write()
+    whole = readable(mixed.root)
+    data = bytearray(mixed.log.read_bytes())
+    size = mixed.start_of(PLAIN, 7) - garbage - 4
+    data[garbage : garbage + 4] = size.to_bytes(4, "big")
+    mixed.log.write_bytes(data)
+    done = salvaged(run_cli, mixed.log, code=3)
+    assert [row["entries"] for row in of_kind(done, "unproved")] == ["3"]
+    assert of_kind(done, "damage")[0]["offset"] == garbage
+    assert readable(mixed.root) == whole
+
+
+def test_a_plan_salvages_a_log_whose_rows_lie_inside_a_record(
+    run_cli: Run, plain: MixedBookie, tmp_path: Path
+) -> None:
+    whole = readable(plain.root)
+    one_bit_longer(plain, PLAIN, 5)
+    plan = tmp_path / "plan.json"
+    planned = run_cli("repair", "plan", plain.root, "--deep", "--out", plan, "-o", "json")
+    assert planned.exit_code in (1, 3), planned.stderr
+    steps = [row["command"][1:3] for row in json.loads(planned.stdout) if row["number"]]
+    assert steps == [["entrylog", "salvage"]]
+    run = run_cli("repair", "run", plan, "--yes", "-o", "json")
+    assert run.exit_code in (0, 3), run.stderr
+    assert readable(plain.root) == whole
+    assert run_cli("index", "check", plain.root).exit_code == 0

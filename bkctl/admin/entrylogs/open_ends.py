@@ -39,11 +39,13 @@ class Neighbours:
 
     ``is_named`` asks whether the index places an entry at an offset of the log. ``ledgers`` are known: a
     record of theirs is believed where the one in front of it ends. ``size_bytes`` is the file's.
+    Of records at ``guessed`` offsets nothing that follows proves the length.
     """
 
     is_named: Callable[[int], bool]
     ledgers: Container[int]
     size_bytes: int
+    guessed: Container[int] = ()
     open_ends: frozenset[int] = field(default=frozenset(), init=False)
 
     def watched(self, items: Iterable[CheckedItem]) -> Iterator[CheckedItem]:
@@ -72,6 +74,9 @@ class Neighbours:
             if is_proved(check, index, batch.ledgers[index]):
                 continue
             end = batch.offset(index) + 4 + batch.sizes[index]
+            if batch.offset(index) in self.guessed:
+                yield index
+                continue
             if self.is_named(end):
                 continue
             if index + 1 < len(batch):

@@ -59,6 +59,13 @@ class RowsOfLog:
         self._taken[row] = 1
         return True
 
+    def between(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield offset, ledger and entry of the rows that place a size word in a range."""
+        for row in range(bisect_left(self._offsets, start), len(self._offsets)):
+            if self._offsets[row] >= stop:
+                return
+            yield self._offsets[row], self._ledgers[row], self._entries[row]
+
     def left(self) -> Iterator[tuple[int, int]]:
         """Yield ledger and entry of the rows whose records were not found."""
         for row, taken in enumerate(self._taken):

@@ -3,7 +3,8 @@
 Of each record it is known how it is proved: by its digest, where the ledger's digest type is known (of the
 MAC digest with the password), else only by its place in the chain of sizes and ids; a record of which the
 digest says that it is wrong is not kept. Where the digest proves that a record is another entry than its ids
-say, it is kept with the right ids.
+say, it is kept with the right ids. Rows of the index prove where records begin (``swallowed_rows``), and what
+follows a record may prove where it ends (``open_ends``).
 
 Kept is what the index names, and what the index has nowhere; a record of which the index has a newer place is
 garbage. So is one of a ledger of which neither the index has a row, nor the metadata know anything, nor its
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from bkctl.admin.entrylogs.log_place import LogPlace
 from bkctl.admin.entrylogs.open_ends import Neighbours, OpenEnd, has_no_digest, is_proved, why_open
 from bkctl.admin.entrylogs.rows_of_log import RowsOfLog
+from bkctl.admin.entrylogs.swallowed_rows import RowProof
 from bkctl.admin.index.stopped_index import EntryRows, refuse_damaged
 from bkctl.codec.location import Location, decode_value, encode_key
 from bkctl.codec.losses import Range
@@ -169,8 +171,10 @@ class LogReading:
         evidence = Evidence(digesters=self.book.digesters, located=self.rows.located)
         with EntryLogScan(fs, place.log.path, evidence) as scan:
             yield from scan.head.damage
-            self._neighbours = Neighbours(self.rows.is_named, self.ledgers, scan.file.size_bytes)
-            for item in self._neighbours.watched(checked(scan, scan.records, self.book)):
+            proof = RowProof(self.rows, self.ledgers, scan.file, scan.records, self.book)
+            watch = Neighbours(self.rows.is_named, self.ledgers, scan.file.size_bytes, proof.guessed)
+            self._neighbours = watch
+            for item in watch.watched(proof.apart(checked(scan, scan.records, self.book))):
                 if isinstance(item, Tail) and item.kind == "torn" and scan.head.header.has_map:
                     size_bytes = scan.file.size_bytes - item.offset
                     yield Damage(

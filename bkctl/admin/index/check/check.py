@@ -322,6 +322,7 @@ class _SpaceCheck:
         if fault is None:
             return None
         kind, detail = fault.kind, fault.detail
+        self._salvages.add(fault.damaged)
         aside = self._quarantined.get(packed >> 32)
         if aside is not None and self._places.log_of(packed) is None:
             kind = Kind.SALVAGED_LOCATION if aside.is_salvaged else Kind.QUARANTINED_LOCATION

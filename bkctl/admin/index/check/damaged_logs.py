@@ -20,8 +20,13 @@ class DamagedLogs:
 
     def __init__(self, filesystem: FileSystem, paths: Collection[str]) -> None:
         self._filesystem = filesystem
-        self._paths = paths
+        self._paths = set(paths)
         self._are_taken: dict[str, bool] = {}
+
+    def add(self, path: str | None) -> None:
+        """Take a log for damaged, too; None is none."""
+        if path is not None:
+            self._paths.add(path)
 
     def among(self, log: LogFile | None) -> str | None:
         """Return the path of a log that is damaged and that a salvage takes, None for any other."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from bkctl.admin.index.check.covering_records import CoveringRecords
 from bkctl.admin.index.check.finding import Kind
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
 from bkctl.codec.entrylog import HEADER_BYTES, is_map_batch, log_name
@@ -25,10 +26,14 @@ _HEAD = struct.Struct(">iqq")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The reason why a location is wrong: ``DANGLING_LOCATION`` or ``FOREIGN_ENTRY``, and the evidence."""
+    """The reason why a location is wrong: ``DANGLING_LOCATION`` or ``FOREIGN_ENTRY``, and the evidence.
+
+    ``damaged`` is the path of a log in which a record that is too long is around the entry.
+    """
 
     kind: Kind
     detail: str
+    damaged: str | None = None
 
 
 class LogPlaces:
@@ -49,12 +54,14 @@ class LogPlaces:
         self._failing = failing
         self._logs: dict[int, list[LogFile]] = {}
         self._open: OrderedDict[str, SteadyFile | None] = OrderedDict()
+        self._covering = CoveringRecords(filesystem)
         for log in logs:
             self._logs.setdefault(log.log_id, []).append(log)
 
     def fault(self, ledger: int, entry: int, packed: int) -> Fault | None:
         """Find what is wrong at a location; None when the entry stands there after all. Raises StorageError.
 
+        An entry that stands inside another record does not: who walks the log never sees it.
         Ids that cannot be chance are another entry's: a record that seems whole, with another one or the
         end of the data behind it.
         """
@@ -64,7 +71,7 @@ class LogPlaces:
             file = self._file(log.path)
             if file is None:
                 continue
-            fault = self._fault_in(file, ledger, entry, offset)
+            fault = self._fault_in(file, ledger, entry, offset) or self._inside(file, offset)
             if fault is None:
                 return None
             faults.append(fault)
@@ -121,6 +128,17 @@ class LogPlaces:
         what = "the ledgers map" if is_map_batch(size, *ids) else f"{head.hex()}"
         return Fault(Kind.DANGLING_LOCATION, f"{file.path}: no record begins there: {what}")
 
+    def _inside(self, file: SteadyFile, offset: int) -> Fault | None:
+        """Return what is wrong where the record at a location is inside another one."""
+        around = self._covering.over(file.path, offset - 4)
+        if around is None:
+            return None
+        detail = (
+            f"{file.path}: its record lies inside the one at {around.offset}, of ledger {around.ledger} entry"
+            f" {around.entry}, whose size word says {around.size_bytes} bytes and is damaged"
+        )
+        return Fault(Kind.DANGLING_LOCATION, detail, file.path)
+
     def _damage_at(self, path: str, start: int) -> Damage | None:
         for damage in self._damage.get(path, ()):
             if damage.offset < start + _HEAD.size and start < damage.end:
@@ -132,6 +150,7 @@ class LogPlaces:
 
     def __exit__(self, *_: object) -> None:
         with ExitStack() as stack:
+            stack.callback(self._covering.close)
             for file in self._open.values():
                 if file is not None:
                     stack.callback(file.close)
