@@ -20,6 +20,7 @@ from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, field
 from posixpath import dirname, join
 
+from bkctl.admin.entrylogs.journal_copies import find_journal_copies
 from bkctl.admin.entrylogs.log_place import LogPlace
 from bkctl.admin.entrylogs.open_ends import OpenEnd
 from bkctl.admin.entrylogs.quarantine import Move, note_id, refuse_taken, set_aside
@@ -69,6 +70,7 @@ class LogSalvage:
     ``moved`` are the ledgers with a record that is copied, ``second_copies`` the entries whose record is
     damaged, and that stand whole elsewhere. ``unproved`` are those among the losses that may never have been
     here, ``open_ends`` copied records of which nothing proves the length: they may be cut.
+    ``journaled`` are the places of lost entries that journals of the bookie still have.
     """
 
     place: LogPlace
@@ -80,6 +82,7 @@ class LogSalvage:
     second_copies: Mapping[EntryIds, SecondCopy] = field(default_factory=dict)
     unproved: frozenset[EntryIds] = frozenset()
     open_ends: tuple[OpenEnd, ...] = ()
+    journaled: Mapping[EntryIds, SecondCopy] = field(default_factory=dict)
 
     @property
     def lost(self) -> str:
@@ -133,6 +136,8 @@ def plan_salvage(
         missing = {ledger: merged_ranges(ranges) for ledger, ranges in lost.ranges.items()}
         copies = find_second_copies(fs, place, missing, book, advance)
         reading.counts.count_second_copies(copies.values())
+        left = {ledger: tuple(ranges) for ledger, ranges in missing.items()}
+        journaled = find_journal_copies(fs, place, left, ledgers, book, advance)
         losses = _losses(missing, copies, is_partial=bool(reading.rows.damaged))
         # Whether the rows can be read is known before anything is written.
         limbo_operations(ledgers, {loss.ledger: LedgerRecords() for loss in losses}, ())
@@ -149,6 +154,7 @@ def plan_salvage(
         copies,
         frozenset(lost.unproved.difference(copies)),
         (*reading.open_ends, *(copy.open_end for copy in copies.values() if copy.open_end is not None)),
+        {ids: copy for ids, copy in journaled.items() if ids not in copies},
     )
 
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from posixpath import basename
 
 from bkctl.admin.entrylogs.log_place import LogPlace, logs_with_quarantine
 from bkctl.admin.entrylogs.open_ends import Neighbours, OpenEnd, is_proved, why_open
 from bkctl.admin.entrylogs.salvaged_records import KeptRecords, SecondCopy
+from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.losses import Range
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.reporting import Advance, nobody
@@ -25,6 +27,7 @@ from bkctl.scan.checked import CheckedBatch, checked
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.journal import JournalScan
 from bkctl.scan.proof import Evidence
 from bkctl.scan.proved_ids import EntryIds, proves_itself
 from bkctl.vfs.base import FileSystem
@@ -50,17 +53,22 @@ def find_second_copies(
         if not _may_hold(fs, log, lost):
             continue
         for kept in _whole_copies(fs, log.path, lost, book):
-            batch, check = kept.entries.batch, kept.entries.check
-            for index, ids in zip(kept.indices, kept.ids(), strict=True):
-                proved = is_proved(check, index, ids.ledger) or proves_itself(bytes(batch.body(index)))
-                offset, open_end = batch.offset(index), None
-                if index in kept.open_ends and not proved:
-                    why = why_open(book, ids.ledger)
-                    open_end = OpenEnd(ids, log.path, offset, batch.sizes[index], why)
-                copy = SecondCopy(log.path, offset, proved, index in kept.renamed, open_end)
-                if ids not in found or _rank(copy) >= _rank(found[ids]):
-                    found[ids] = copy
+            note_copies(found, kept, log.path, book)
     return found
+
+
+def note_copies(found: dict[EntryIds, SecondCopy], kept: KeptRecords, path: str, book: DigestBook) -> None:
+    """Add the records of a batch to the copies that were found, where they are as good, and newer."""
+    batch, check = kept.entries.batch, kept.entries.check
+    for index, ids in zip(kept.indices, kept.ids(), strict=True):
+        proved = is_proved(check, index, ids.ledger) or proves_itself(bytes(batch.body(index)))
+        offset, open_end = batch.offset(index), None
+        if index in kept.open_ends and not proved:
+            why = why_open(book, ids.ledger)
+            open_end = OpenEnd(ids, path, offset, batch.sizes[index], why)
+        copy = SecondCopy(path, offset, proved, index in kept.renamed, open_end)
+        if ids not in found or _rank(copy) >= _rank(found[ids]):
+            found[ids] = copy
 
 
 def _rank(copy: SecondCopy) -> tuple[bool, bool]:
@@ -110,24 +118,33 @@ def _may_hold(fs: FileSystem, log: LogFile, lost: Mapping[int, tuple[Range, ...]
 def _whole_copies(
     fs: FileSystem, path: str, lost: Mapping[int, tuple[Range, ...]], book: DigestBook
 ) -> Iterator[KeptRecords]:
-    """Yield the whole records of lost entries in one log."""
+    """Yield the whole records of lost entries in one log, or one journal."""
     book.restart_trials()
-    with EntryLogScan(fs, path, Evidence(digesters=book.digesters)) as scan:
+    evidence = Evidence(digesters=book.digesters)
+    is_journal = parse_journal_name(basename(path)) is not None
+    with JournalScan(fs, path, evidence) if is_journal else EntryLogScan(fs, path, evidence) as scan:
         neighbours = Neighbours(lambda _: False, scan.records.known_ledgers, scan.file.size_bytes)
         for item in neighbours.watched(checked(scan, scan.records, book)):
-            if not isinstance(item, CheckedBatch):
-                continue
-            batch, check = item.batch, item.check
-            indices, renamed = [], {}
-            for index, said in enumerate(map(EntryIds, batch.ledgers, batch.entries)):
-                ids = check.strangers.get(index, said)
-                is_whole = index not in check.failing or index in check.strangers
-                if is_whole and _is_among(ids, lost):
-                    indices.append(index)
-                    if ids != said:
-                        renamed[index] = ids
-            if indices:
-                yield KeptRecords(item, indices, renamed, neighbours.open_ends)
+            if isinstance(item, CheckedBatch):
+                kept = whole_records(item, neighbours.open_ends, lost)
+                if kept is not None:
+                    yield kept
+
+
+def whole_records(
+    item: CheckedBatch, open_ends: frozenset[int], lost: Mapping[int, tuple[Range, ...]]
+) -> KeptRecords | None:
+    """Return the whole records of lost entries in a batch, None without any."""
+    batch, check = item.batch, item.check
+    indices, renamed = [], {}
+    for index, said in enumerate(map(EntryIds, batch.ledgers, batch.entries)):
+        ids = check.strangers.get(index, said)
+        is_whole = index not in check.failing or index in check.strangers
+        if is_whole and _is_among(ids, lost):
+            indices.append(index)
+            if ids != said:
+                renamed[index] = ids
+    return KeptRecords(item, indices, renamed, open_ends & set(indices)) if indices else None
 
 
 def _is_among(ids: EntryIds, lost: Mapping[int, tuple[Range, ...]]) -> bool:

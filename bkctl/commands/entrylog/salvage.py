@@ -25,16 +25,18 @@ if TYPE_CHECKING:
     from bkctl.admin.entrylogs.log_place import LogPlace
     from bkctl.admin.entrylogs.open_ends import OpenEnd
     from bkctl.admin.entrylogs.salvage import LogSalvage
-    from bkctl.admin.entrylogs.salvaged_records import Counts
+    from bkctl.admin.entrylogs.salvaged_records import Counts, SecondCopy
     from bkctl.admin.index.stopped_index import IndexDatabases
     from bkctl.scan.digest_book import DigestBook
+    from bkctl.scan.proved_ids import EntryIds
 
 SALVAGE_SCHEMA: Schema = (
     Key(
         "kind",
         "string",
         "log (the source), copy (the fresh log), kept (the source in quarantine), damage, lost (of a "
-        "ledger), unproved (an entry that is copied, and that may be cut); of a log without damage only log",
+        "ledger), unproved (an entry that is copied, and that may be cut), "
+        "journaled (a lost entry that a journal still has); of a log without damage only log",
     ),
     Key("path", "string or null", "the file"),
     Key("log_id", "int or null", "of a log: its id"),
@@ -43,10 +45,14 @@ SALVAGE_SCHEMA: Schema = (
     Key("by_structure", "int or null", "of copy: those proved by their place among sizes and ids alone"),
     Key("superseded", "int or null", "of log: records of which the index has another place; not copied"),
     Key("unknown", "int or null", "of log: records of ledgers that nobody knows; not copied"),
-    Key("offset", "int or null", "of damage and unproved: where it begins"),
+    Key("offset", "int or null", "of damage, unproved and journaled: where it begins"),
     Key("bytes", "int or null", "of log, damage and unproved: how many bytes"),
-    Key("ledger", "int or null", "of lost: the ledger, which is in limbo; of unproved: its ledger"),
-    Key("entries", "string or null", "of lost: ranges of entries; of unproved: the entry"),
+    Key(
+        "ledger",
+        "int or null",
+        "of lost: the ledger, which is in limbo; of unproved and journaled: its ledger",
+    ),
+    Key("entries", "string or null", "of lost: ranges of entries; of unproved and journaled: the entry"),
     Key("detail", "string or null", "what else there is to say"),
 )
 
@@ -233,6 +239,19 @@ def _rows(salvage: LogSalvage) -> Iterator[dict[str, Any]]:
             "detail": f"{more}{loss.cause}",
         }
     yield from map(_unproved_row, salvage.open_ends)
+    yield from (_journaled_row(ids, copy) for ids, copy in sorted(salvage.journaled.items()))
+
+
+def _journaled_row(ids: EntryIds, copy: SecondCopy) -> dict[str, Any]:
+    return dict.fromkeys(key.key for key in SALVAGE_SCHEMA) | {
+        "kind": "journaled",
+        "path": copy.path,
+        "offset": copy.offset,
+        "ledger": ids.ledger,
+        "entries": str(ids.entry),
+        "detail": "this journal still has the lost entry: 'bkctl lastmark set' in front of it, before the"
+        " next start, lets that bring it back",
+    }
 
 
 def _unproved_row(end: OpenEnd) -> dict[str, Any]:
