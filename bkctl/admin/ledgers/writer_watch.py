@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bkctl.client.bookkeeper import BookKeeper
+from bkctl.client.distribution import Distribution
+from bkctl.client.errors import TooFewAnswersError
 from bkctl.client.ops.read_lac import LacResult, ReplicaLac
 from bkctl.errors import BkctlError
 from bkctl.metadata.api import StoredLedger
@@ -69,16 +71,21 @@ async def written_ledgers(
 ) -> dict[int, str]:
     """Return the open ledgers that a writer is at work on, and what it did within ``watch_s``.
 
-    A ledger that cannot be read is not among them: whoever works on it next learns why.
+    Where too few bookies tell what they have, which may be for too many reads while they take adds, what the
+    others tell is compared. Where too few told it both times, all bookies are waited for. A ledger that
+    cannot be read is not among them: whoever works on it next learns why.
     """
     room = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(ledger: int) -> LedgerReading | None:
+    async def read(ledger: int, *, wait_all: bool = False) -> LedgerReading | None:
         async with room:
             try:
-                return await read_ledger_now(client, ledger, password=password, wait_all=False)
+                return await read_ledger_now(client, ledger, password=password, wait_all=wait_all)
+            except TooFewAnswersError:
+                pass
             except BkctlError:
                 return None
+        return await read(ledger, wait_all=True)
 
     asked = list(ledgers)
     found = zip(asked, await asyncio.gather(*map(read, asked)), strict=True)
@@ -90,9 +97,25 @@ async def written_ledgers(
     if not first:
         return {}
     await asyncio.sleep(watch_s)
-    moved = {}
-    for ledger, second in zip(first, await asyncio.gather(*map(read, first)), strict=True):
-        what = None if second is None else moved_between(first[ledger], second)
-        if what is not None:
-            moved[ledger] = what
-    return moved
+
+    async def moved(ledger: int) -> str | None:
+        second = await read(ledger)
+        if second is None:
+            return None
+        what = moved_between(first[ledger], second)
+        if what is None and not _is_covered(first[ledger], second):
+            second = await read(ledger, wait_all=True)
+            what = None if second is None else moved_between(first[ledger], second)
+        return what
+
+    told = zip(first, await asyncio.gather(*map(moved, first)), strict=True)
+    return {ledger: what for ledger, what in told if what is not None}
+
+
+def _is_covered(first: LedgerReading, second: LedgerReading) -> bool:
+    """Return whether no entry can have got an ack quorum without a bookie that answered both times."""
+    distribution = Distribution.of(first.stored.metadata)
+    return distribution.covered(
+        {one.index for one in first.answers.replicas if one.known}
+        & {one.index for one in second.answers.replicas if one.known}
+    )
