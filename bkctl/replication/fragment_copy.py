@@ -3,8 +3,8 @@
 Every entry that is striped to a bad index is copied and read back from where it was written
 (:mod:`bkctl.replication.entry_copy`). Only when all of them are there, metadata change: one compare-and-set
 puts the new bookies in the places of the old ones, in this one segment, as far as each old one is still
-there. When another client changed the metadata during the copy, they are read again and the decision is taken
-again.
+there. The metadata are read again right before, and whenever another client was first: a ledger that was
+deleted during the copy and made again under its id may well have the version of the old one.
 
 A bad bookie that is up may itself be the target, where no other is there: what it misses is written to it
 again, and metadata stay as they are.
@@ -21,8 +21,8 @@ CHOOSING too few of them            CHOOSING, ChooseBookies for the rest, slow o
 CHOOSING an error                   FINISHED with the error
 COPYING  an entry has ended         COPYING, an EntryCopy of the next one; an index fails of which an entry
                                     has no source, or whose target failed
-COPYING  the last one has ended     STORING, a MetadataUpdate with the new bookies; FINISHED with CopyResult
-                                    where no bookie is to be replaced
+COPYING  the last one has ended     STORING, a MetadataUpdate that reads first; FINISHED with CopyResult where
+                                    no bookie is to be replaced
 STORING  stored, or superseded      FINISHED with CopyResult
 STORING  an error, the lock is lost FINISHED with the error, LockLostError
 ======== ========================== ========================================================================
@@ -320,7 +320,7 @@ class FragmentCopyMachine(OperationMachine):
             return
         MetadataUpdate(
             self.exchange, self._access.ledger, self._metadata, self._version, self._plan, self._updated
-        ).begin()
+        ).begin_anew()
 
     def _plan(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
         if not self._may_write():
@@ -362,17 +362,25 @@ class FragmentCopyMachine(OperationMachine):
 
 def same_segment(before: LedgerMetadata, now: LedgerMetadata, fragment: Fragment) -> Segment | None:
     """Return the fragment's segment as it is now; None when it is not the same entries any more."""
-    if fragment.position >= len(now.segments):
+    if fragment.position >= len(now.segments) or _made(now) != _made(before):
         return None
-    if before.state is LedgerState.CLOSED and (
-        now.state is not LedgerState.CLOSED or now.last_entry != before.last_entry
-    ):
+    if before.state is LedgerState.CLOSED and _end(now) != _end(before):
         return None
     segment = now.segments[fragment.position]
     follows = now.segments[fragment.position + 1].first_entry if _follows(now, fragment) else None
     followed = before.segments[fragment.position + 1].first_entry if _follows(before, fragment) else None
     same = segment.first_entry == fragment.first_entry and follows == followed
     return segment if same and len(segment.bookies) == len(fragment.bookies) else None
+
+
+def _made(metadata: LedgerMetadata) -> tuple[object, ...]:
+    """Return what no client changes of a ledger as long as it lives."""
+    sizes = (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+    return (*sizes, metadata.digest_type, metadata.password, metadata.ctime_ms)
+
+
+def _end(metadata: LedgerMetadata) -> tuple[LedgerState, int, int]:
+    return metadata.state, metadata.last_entry, metadata.length
 
 
 def _follows(metadata: LedgerMetadata, fragment: Fragment) -> bool:

@@ -10,6 +10,7 @@ One update (:class:`MetadataUpdate`, which is all of :class:`MetadataUpdateMachi
 state    input                        next state, effect
 ======== ============================ ======================================================================
 NEW      ``begin``                    DECIDING
+NEW      ``begin_anew``               READING, ReadMetadata
 DECIDING the plan wants nothing       DONE with the metadata at hand; ``written`` when an earlier write
                                       stored them
 DECIDING the plan wants bookies first CHOOSING, ChooseBookies
@@ -118,6 +119,10 @@ class MetadataUpdate:
             self._choose(wanted)
         else:
             self._write(wanted)
+
+    def begin_anew(self) -> None:
+        """Read the metadata again, and decide on what is stored: those at hand are too old."""
+        self._read()
 
     def _choose(self, need: NeedBookies) -> None:
         def chosen(event: Event) -> None:

@@ -21,6 +21,7 @@ from bkctl.client.machine import (
     BookiesAre,
     ChooseBookies,
     MetadataFailed,
+    ReadMetadata,
     Send,
     SetTimer,
     Silence,
@@ -63,6 +64,9 @@ class Copy:
     adds: list[AddRequest] = field(default_factory=list)
     reads: list[tuple[str, int]] = field(default_factory=list)
     most_open: int = 0
+    #: What is read right before the metadata are written; None: what was there at the beginning.
+    now: LedgerMetadata | None = None
+    looked_again: bool = False
     #: Answers of its own to some requests.
     special: Answer = field(default=lambda send: None)
 
@@ -95,6 +99,9 @@ class Copy:
         while self.rig.sends():
             self.most_open = max(self.most_open, len(self.rig.sends()))
             self.answer(self.rig.sends()[0])
+        if not self.looked_again and self.rig.of(ReadMetadata):
+            self.looked_again = True
+            self.rig.read_brings(self.now or self.found, 7)
 
     def answer(self, send: Send) -> None:
         special = self.special(send)
@@ -144,7 +151,9 @@ def test_nothing_is_written_to_metadata_before_everything_was_read_back() -> Non
     copy.rig.choose("d")
     while copy.rig.sends():
         assert not copy.rig.of(WriteMetadata)
+        assert not copy.rig.of(ReadMetadata)
         copy.answer(copy.rig.sends()[0])
+    copy.run()
     assert copy.rig.only(WriteMetadata)
 
 
@@ -341,6 +350,26 @@ def test_nothing_is_written_once_the_segment_is_another(found: LedgerMetadata) -
     copy = changed_meanwhile(found)
     assert (copy.result.replaced, copy.result.superseded) == ({}, True)
     assert (copy.result.metadata, copy.result.version) == (found, 11)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        replace(CLOSED, length=CLOSED.length + 1),
+        replace(CLOSED, last_entry=8),
+        replace(CLOSED, password=b"another"),
+        replace(CLOSED, ctime_ms=1_700_000_000_000),
+        replace(CLOSED, write_quorum=3, ack_quorum=2),
+        replace(CLOSED, state=LedgerState.OPEN, last_entry=-1, length=0),
+    ],
+)
+def test_a_ledger_that_was_made_again_under_its_id_keeps_its_metadata(again: LedgerMetadata) -> None:
+    """It was closed, too, so that the version is that of the ledger whose entries were copied."""
+    copy = Copy(now=again)
+    copy.choose("d")
+    assert copy.rig.of(WriteMetadata) == []
+    assert (copy.result.replaced, copy.result.superseded) == ({}, True)
+    assert copy.result.metadata == again
 
 
 def test_a_writer_that_goes_on_or_a_recovery_that_closes_does_not_stop_the_copy_of_an_earlier_segment() -> (
