@@ -217,7 +217,7 @@ class TreeUnderreplication:
             if more is not known:
                 return encode_mark(more)
             grows = False
-            # Whoever works on the ledger may have found these bookies up, and finishes by the version.
+            # A worker that has the ledger may have found these bookies up, and finishes by the version.
             return stored if self._tree.get(self._lock_path(ledger)) is not None else None
 
         return self._write(path, change, guard=guard) and grows

@@ -33,8 +33,8 @@ from bkctl.types import LedgerState
 class LedgerLook:
     """The state of a ledger as seen.
 
-    ``lac`` is how far an open one was known to reach; None where too few bookies told it, so that nothing is
-    known of what its last ensembles should have.
+    ``lac`` is how far an open one was known to reach; None where too few bookies reported it, so that nothing
+    is known of what its last ensembles should have.
     """
 
     stored: StoredLedger
@@ -78,7 +78,7 @@ async def look_at(
 
 
 async def read_lac(access: LedgerAccess, metadata: LedgerMetadata, steps: Steps) -> int | None:
-    """Return the last add confirmed; None where too few bookies tell it, which proves no fragment closed."""
+    """Return the last add confirmed; None where too few report it, which proves no fragment closed."""
     if metadata.state is LedgerState.CLOSED:
         return metadata.last_entry
     try:

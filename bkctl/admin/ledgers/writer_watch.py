@@ -71,9 +71,9 @@ async def written_ledgers(
 ) -> dict[int, str]:
     """Return the open ledgers that a writer is at work on, and what it did within ``watch_s``.
 
-    Where too few bookies tell what they have, which may be for too many reads while they take adds, what the
-    others tell is compared. Where too few told it both times, all bookies are waited for. A ledger that
-    cannot be read is not among them: whoever works on it next learns why.
+    Where too few bookies answer, which may be for too many reads while they take adds, the answers of the
+    others are compared. Where too few answered both times, all bookies are waited for. A ledger that cannot
+    be read is not among them: whoever works on it next learns why.
     """
     room = asyncio.Semaphore(_AT_ONCE)
 
