@@ -205,6 +205,10 @@ def test_all_ledgers_of_a_bookie_and_what_cannot_be_meant(
     rows = {row["ledger"]: row for row in from_ndjson(done.stdout) if row["bookie"] is not None}
     assert (rows[ledger]["copied"], rows[ledger]["limbo"]) == (ENTRIES, "left")
     assert {row["bookie"] for row in rows.values()} == {bookie.bookie_id}
+    for of in ([], [ledger]):
+        unknown = run_cli("ledger", "repair", *of, "--bookie", "bookie-33:3181", "--yes", env=env)
+        assert unknown.exit_code == 6
+        assert "bookie-33:3181" in unknown.stderr
     assert run_cli("ledger", "repair", env=env).exit_code == 2
     assert run_cli("ledger", "repair", ledger, "--http", "x", env=env).exit_code == 2
     assert run_cli("ledger", "compare", ledger, "--entry", "5-99", env=env).exit_code == 2

@@ -8,6 +8,9 @@ from bkctl.admin.ledgers.ledgers_at_once import ledgers_at_once
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.clock import SystemClock
 from bkctl.codec.losses import Loss, Losses
+from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.metadata.api import MetadataStore
+from bkctl.replication.bookie_check import named_bookies
 from bkctl.replication.in_place_repair import InPlaceRepair, InPlaceSettings, LeaveLimbo
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.repair_outcome import LedgerOutcome
@@ -15,6 +18,25 @@ from bkctl.replication.steps import ClientSteps
 
 #: Ledgers that are repaired at once by default.
 AT_ONCE = 4
+
+
+def refuse_unknown_bookies(store: MetadataStore, bookies: Iterable[str], ledgers: Iterable[int]) -> None:
+    """Raise NotFoundError for a bookie without cookie and registration that none of the ledgers names.
+
+    A ledger whose metadata do not decode may name it.
+    """
+    known = {*store.cookies.cookie_bookies(), *store.registration.bookies().everyone}
+    strangers = set(bookies) - known
+    rows = store.ledgers.read_ledgers(ledgers) if strangers else iter(())
+    for _, stored in rows:
+        if isinstance(stored, CorruptionError):
+            return
+        if stored is not None:
+            strangers -= named_bookies(stored.metadata)
+    if strangers:
+        raise NotFoundError(
+            f"bookie {min(strangers)} has no cookie, is not up, and none of these ledgers names it"
+        )
 
 
 def repair_ledgers(

@@ -141,8 +141,8 @@ def repair_command(
     restarted; readers detect this by the digest. Entries without any good replica are listed as lost, and
     with --losses in a file; nothing is made up for them, and the ledger keeps its length. A ledger that is
     not closed is refused, or with --recover closed first. There is one row for each ledger and bookie. The
-    exit code is 0 when everything is there, 3 when something is not, and 1 with --dry-run when there is
-    something to do.
+    exit code is 0 when everything is there, 3 when something is not, 6 for an unknown bookie, and 1 with
+    --dry-run when there is something to do.
 
     Examples:
 
@@ -153,7 +153,7 @@ def repair_command(
       bkctl ledger repair --bookie bookie-3:3181 --rate 50M --yes
     """
     from bkctl.admin.ledgers.limbo_over_http import LimboOverHttp
-    from bkctl.admin.ledgers.replica_repair import lost_for_good, repair_ledgers
+    from bkctl.admin.ledgers.replica_repair import lost_for_good, refuse_unknown_bookies, repair_ledgers
     from bkctl.replication.in_place_repair import InPlaceSettings
 
     settings = InPlaceSettings(
@@ -170,6 +170,7 @@ def repair_command(
     run = _Run(settings)
     with open_client(cluster, tls) as client:
         wanted = named if named is not None else _of_bookies(client, how.bookie or [])
+        refuse_unknown_bookies(client.store, how.bookie or (), wanted)
         if not how.dry_run:
             ask(f"copy what replicas of {len(wanted)} ledgers lack", yes=how.yes)
         leave = LimboOverHttp(client.store, urls).leave
