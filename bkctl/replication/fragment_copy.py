@@ -52,7 +52,7 @@ from bkctl.replication.errors import LockLostError, OpenFragmentError
 from bkctl.replication.fragment_check import BadFragment, Defect
 from bkctl.replication.fragments import Fragment
 from bkctl.replication.rate import ByteRate
-from bkctl.types import LedgerState
+from bkctl.types import DigestType, LedgerState
 
 
 class CopyFailure(enum.Enum):
@@ -279,14 +279,19 @@ class FragmentCopyMachine(OperationMachine):
     def _sources(self, entry: int) -> Sequence[str]:
         """Return the possible sources: the good ones first, then slow ones, then those that failed the check.
 
-        The latter may still have this entry; its digest is checked.
+        The latter may still have this entry; its digest is checked. Where no digest proves anything (DUMMY),
+        a replica that leaves is its successor's source: another one may be damaged, and nothing shows it.
         """
-        bookies = self._fragment.bookies
+        bookies, slow = self._fragment.bookies, self._rules.slow
         indices = self._distribution.write_set(entry)
-        slow = self._rules.slow
-        return [
-            bookies[index] for index in sorted(indices, key=lambda i: (i in self._bad, bookies[i] in slow))
-        ]
+        unproved = self._access.digester.type is DigestType.DUMMY
+
+        def rank(index: int) -> tuple[int, bool]:
+            bad, is_slow = self._bad.get(index), bookies[index] in slow
+            leaves = bad is not None and bad.defect in (Defect.LEAVING, Defect.MISPLACED)
+            return (-1 if unproved and leaves and not is_slow else bad is not None, is_slow)
+
+        return [bookies[index] for index in sorted(indices, key=rank)]
 
     def _no_source(self, entry: int, error: ClientError) -> None:
         for index in list(self._targets):

@@ -15,7 +15,7 @@ from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.errors import RefusedError
 from bkctl.replication.bookie_drain import DrainSettings
 from bkctl.replication.ledger_move import MoveOutcome, MoveSettings
-from bkctl.types import LedgerState
+from bkctl.types import DigestType, LedgerState
 from tests.support.audited_cluster import ledger_metadata
 from tests.support.drained_cluster import DrainedCluster, Killed
 from tests.support.waiting import until
@@ -364,3 +364,16 @@ def test_metadata_are_not_written_once_the_lock_is_lost(cluster: DrainedCluster)
     assert "lock" in result.rows[0].reason
     assert (written, cluster.metadata(1)) == ([], before)
     assert cluster.drain().exit_code == 0
+
+
+def test_without_a_digest_the_replica_that_leaves_is_the_source_of_its_successor(
+    cluster: DrainedCluster,
+) -> None:
+    """A replica that was damaged on another bookie would else become both of them."""
+    metadata = replace(ledger_metadata(("out", "a")), digest_type=DigestType.DUMMY)
+    cluster.ledger(1, metadata)
+    good = cluster.client.entries["out", 1, 4]
+    cluster.client.damage("a", 1, 4)
+    assert cluster.drain().exit_code == 0
+    (segment,) = cluster.metadata(1).segments
+    assert cluster.client.entries[segment.bookies[0], 1, 4] == good
