@@ -66,7 +66,8 @@ def test_every_ledger_that_lives_outlives_javas_collection_after_a_rebuild(
         rebuilt = run_cli(
             "index", "rebuild", folder, "--all", "--storage", "idx", "--yes", "-o", "json", *options
         )
-        assert rebuilt.exit_code == 1, rebuilt.stderr
+        # Java left a log empty that it had made ahead: only the metadata prove that nothing was in it.
+        assert rebuilt.exit_code == (1 if with_metadata else 3), rebuilt.stderr
         found = {(each["kind"], each["ledger"]) for each in json.loads(rebuilt.stdout)["differences"]}
         kept = set(ledgers) - ({dead} if with_metadata else set())
         assert {ledger for kind, ledger in found if kind == "ledger_added"} == kept
