@@ -54,7 +54,8 @@ REPAIRS_NAME = "bkctl-repairs"
 QUARANTINE_NAME = "bkctl-quarantine"
 CURRENT = "current"
 LAST_MARK_NAME = re.compile(r"lastMark(\.[0-9]+)?")
-_KEY_VALUE_NAMES = ("locations", "ledgers", "metadata-cache")
+_LEDGERS = "ledgers"
+_KEY_VALUE_NAMES = ("locations", _LEDGERS, "metadata-cache")
 _HEX_DIRECTORY = re.compile(r"[0-9a-f]{1,2}")
 
 
@@ -172,6 +173,10 @@ def inspect_directory(filesystem: FileSystem, path: str) -> BookieDirectory:
             indexes.append(name)
         elif _HEX_DIRECTORY.fullmatch(name):
             folders.append(full)
+    if indexes == [_LEDGERS] and not (logs or marks or journals or COOKIE_NAME in names):
+        # Operators call ledger directories so, too. One that this user may not look into is no proof of a
+        # database: taken for one, its folder would be a bookie's directory that has lost its logs.
+        indexes = [name for name in indexes if _is_surely(is_key_value_store, filesystem, join(path, name))]
     if any(_may_be(_holds_idx, filesystem, folder) for folder in folders):
         indexes += IDX.indexes
     return BookieDirectory(
@@ -196,6 +201,14 @@ def _may_be(kind: Callable[[FileSystem, str], bool], filesystem: FileSystem, pat
         return False  # removed since it was listed
     except StorageError:
         return True
+
+
+def _is_surely(kind: Callable[[FileSystem, str], bool], filesystem: FileSystem, path: str) -> bool:
+    """Return whether a directory can be looked into and is of a kind."""
+    try:
+        return kind(filesystem, path)
+    except (NotFoundError, StorageError):
+        return False
 
 
 def _compaction_target(name: str) -> int | None:

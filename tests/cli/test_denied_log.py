@@ -56,3 +56,23 @@ def test_a_log_that_may_not_be_read_is_not_damaged(
     assert (done.exit_code, f"{log}: Permission denied" in done.stderr) == (7, True), done.stderr
     assert "damaged" not in done.stderr
     assert log.exists()
+
+
+@pytest.mark.parametrize("line", ["doctor", "entrylog list", "journal list", "cookie get", "gc explain"])
+def test_a_ledger_directory_that_may_not_be_listed_is_no_index_without_logs(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """Its usual name is that of a database: the bookie seemed to have an index, and no log and no cookie."""
+    shutil.copytree(DEMO, tmp_path / "bookie")
+    denied = tmp_path / "bookie/ledgers"
+    real = PosixFileSystem.status
+
+    def status_unless_denied(self: PosixFileSystem, path: str) -> Any:
+        if denied in Path(path).parents:
+            raise storage_error(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), path)
+        return real(self, path)
+
+    monkeypatch.setattr(PosixFileSystem, "status", status_unless_denied)
+    done = run_cli(*line.split(), tmp_path / "bookie")
+    assert (done.exit_code, done.stdout) == (7, ""), done.stderr
+    assert f"{denied}/CURRENT: Permission denied" in done.stderr
