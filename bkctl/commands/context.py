@@ -13,6 +13,7 @@ from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.confirmation import YesOption, ask
 from bkctl.commands.frame.contexts import (
     CONTEXT_VARIABLE,
+    NO_CONTEXT,
     Context,
     Contexts,
     applied_context,
@@ -78,7 +79,8 @@ def noun() -> None:
 
     They are kept in bkctl/contexts.json in $XDG_CONFIG_HOME (~/.config), which only its owner can read, and
     name files for secrets. An option on the line counts before a context; one that -c names counts before the
-    environment's variables; the one of BKCTL_CONTEXT, or of 'context use', behind them.
+    environment's variables; the one of BKCTL_CONTEXT, or of 'context use', behind them. With '-c none' a line
+    runs in no context.
     """
 
 
@@ -156,6 +158,8 @@ def _require_cluster(name: str, metadata: str | None, url: str | None) -> None:
 
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"{name!r}: a name is of letters, digits, points, dashes and underscores")
+    if name == NO_CONTEXT:
+        raise UsageError(f"'-c {NO_CONTEXT}' means no context: choose another name")
     if metadata is None and url is None:
         raise UsageError("a context names a cluster: give --metadata or --url")
     if metadata is not None and not (is_dump(metadata) and os.path.isfile(metadata)):

@@ -107,7 +107,7 @@ def test_a_name_that_is_none(run_cli: Run, clusters: tuple[str, str]) -> None:
     add(run_cli, "prod", clusters[0])
     done = run_cli("-c", "prdo", "cluster", "info")
     assert (done.exit_code, "did you mean prod?" in done.stderr) == (6, True)
-    assert run_cli("cluster", "info", env={"BKCTL_CONTEXT": "none"}).exit_code == 6
+    assert run_cli("cluster", "info", env={"BKCTL_CONTEXT": "nowhere"}).exit_code == 6
     assert run_cli("context", "list", env={"BKCTL_CONTEXT": "none"}).exit_code == 0, "or nobody could mend it"
     assert run_cli("context", "add", "a/b", "--metadata", "zk://a/b").exit_code == 2
     assert run_cli("context", "add", "empty").exit_code == 2

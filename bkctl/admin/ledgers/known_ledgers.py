@@ -144,7 +144,7 @@ class DumpedCluster:
                 f"{self.name}: is an undo file of 'bkctl ledger delete'; it holds the ledgers that were"
                 " deleted, and says nothing of any other. Give --metadata FILE|URI"
             )
-        _refuse_another(self, instance_id, self.name)
+        refuse_another(self.instance_id, instance_id, self.name)
         if self._trusted and not self._has_root:
             raise RefusedError(
                 f"{self.name}: has no ledgers root, so it is a part of a cluster (an undo file, perhaps) and"
@@ -186,12 +186,15 @@ class StoredCluster:
     is_live = True
     time_ms: int | None = None
 
-    def __init__(self, layout: LayoutManager, ledgers: LedgerManager) -> None:
+    def __init__(
+        self, layout: LayoutManager, ledgers: LedgerManager, *, name: str = "the metadata store"
+    ) -> None:
+        self.name = name
         self._ledgers = ledgers
         self.instance_id = layout.instance_id()
 
     def unproved(self, instance_id: str | None) -> str | None:
-        _refuse_another(self, instance_id, "the metadata store")
+        refuse_another(self.instance_id, instance_id, self.name)
         if self.instance_id != instance_id:
             whose = "the metadata store" if self.instance_id is None else "the cookie"
             return f"{whose} has no instance id, so that the other may be of another cluster"
@@ -374,10 +377,15 @@ def cookie_in(filesystem: FileSystem, directories: Sequence[str]) -> Cookie | No
     return None
 
 
-def _refuse_another(cluster: Cluster, instance_id: str | None, name: str) -> None:
-    theirs = cluster.instance_id
+def refuse_another(theirs: str | None, instance_id: str | None, name: str) -> None:
+    """Raise RefusedError when metadata, which are at ``name``, and a cookie are of two clusters.
+
+    The ids of ledgers count from 0 in each cluster, so metadata of another one fit, and say what is wrong:
+    sound entries would look damaged, and living ledgers deleted.
+    """
     if instance_id and theirs and instance_id != theirs:
         raise RefusedError(
             f"{name}: is of cluster {theirs}, the cookie of this directory of cluster {instance_id}; another"
-            " cluster's metadata say nothing about these ledgers"
+            " cluster's metadata say nothing about these ledgers: name the store of this bookie's cluster, or"
+            " a dump of it, with --metadata ('-c none' leaves out what a context names)"
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bkctl.admin.doctor.finding import Finding
     from bkctl.admin.doctor.subject import Subject
     from bkctl.admin.index.check.placed_entries import Stripe
-    from bkctl.admin.logs.digests import FindMetadata
+    from bkctl.commands.frame.cluster_options import StoredMetadata
     from bkctl.server.life.configured_bookie import ConfiguredBookie
 
 
@@ -127,12 +127,13 @@ def _examinations(
     from bkctl.admin.doctor.doctor import this_system
     from bkctl.admin.doctor.examination import Examination
     from bkctl.admin.doctor.subject import configured_subject, found_subjects
+    from bkctl.admin.ledgers.known_ledgers import refuse_another
     from bkctl.scan.metadata_dump import load_metadata_dump
     from bkctl.vfs import PosixFileSystem
 
     filesystem, system = PosixFileSystem(), this_system()
     file = options.metadata_file
-    ledgers = load_metadata_dump(filesystem, file).ledgers if file is not None else None
+    dump = None if file is None else load_metadata_dump(filesystem, file)
     subjects: list[tuple[Subject, ReadConfiguration | None]] = []
     if read is not None and read.config is not None:
         subjects.append((configured_subject(filesystem, read.config.directories), read))
@@ -140,6 +141,10 @@ def _examinations(
         subjects += [(subject, None) for subject in found_subjects(filesystem, paths, vanished)]
     with _finder(options) as find:
         for subject, configuration in subjects:
+            if dump is not None:
+                refuse_another(dump.instance_id, _instance_of(subject), str(file))
+            # The check of cookies reports a store of another cluster; its ledgers are not these.
+            is_ours = find is None or not _differ(find.instance_id, _instance_of(subject))
             config = None if configuration is None else configuration.config
             cluster = _cluster(subject, identity if config is not None else None, options)
             yield Examination(
@@ -149,13 +154,23 @@ def _examinations(
                 config=config,
                 given=frozenset() if configuration is None else configuration.given,
                 cluster=cluster,
-                ledgers=ledgers,
+                ledgers=None if dump is None else dump.ledgers,
                 metadata_file=file,
-                placed=_placed(subject, cluster, options),
-                find=find,
+                placed=_placed(subject, cluster, options) if is_ours else None,
+                find=find if is_ours else None,
                 command_options=options.words,
                 deep=options.deep,
             )
+
+
+def _instance_of(subject: Subject) -> str | None:
+    """Return the UUID of the cluster that a bookie is of by its cookie, None when nothing says it."""
+    return None if subject.cookie is None else subject.cookie.instance_id
+
+
+def _differ(theirs: str | None, ours: str | None) -> bool:
+    """Return whether two UUIDs of clusters are known and not the same."""
+    return bool(theirs and ours and theirs != ours)
 
 
 def _placed(
@@ -189,7 +204,7 @@ def _placed(
 
 
 @contextmanager
-def _finder(options: ExaminationOptions) -> Iterator[FindMetadata | None]:
+def _finder(options: ExaminationOptions) -> Iterator[StoredMetadata | None]:
     """Open the metadata store to look for ledgers' digest types in; gives None where there is none to ask.
 
     That a store does not answer now is what the check ``metadata`` reports.

@@ -132,6 +132,11 @@ class StoredMetadata:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
+    @property
+    def instance_id(self) -> str | None:
+        """The UUID of the store's cluster, None without one."""
+        return self._store.layout.instance_id()
+
     def __call__(self, ledger: int) -> LedgerMetadata | None:
         """Return the metadata of a ledger, None without any."""
         from bkctl.metadata.api import find_ledger

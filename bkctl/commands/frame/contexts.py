@@ -10,6 +10,8 @@ a secret is always the name of a file. The order of precedence, from the stronge
 4. the context that ``BKCTL_CONTEXT`` names, or else the one of ``bkctl context use``;
 5. ``./bkctl-data``.
 
+``none`` in place of a name is no context: the line runs as if ``bkctl context use`` had never been.
+
 A bookie is not started by the context of ``bkctl context use``: its configuration says where its data belong.
 """
 
@@ -28,6 +30,8 @@ from typing import Any
 from bkctl.errors import CorruptionError, NotFoundError, UsageError, storage_error
 
 CONTEXT_VARIABLE = "BKCTL_CONTEXT"
+#: In place of a name: no context, also where one is in use.
+NO_CONTEXT = "none"
 #: The theme of the screen of `bkctl top`.
 THEME_VARIABLE = "BKCTL_TOP_THEME"
 #: Its value is the name of the protected context that a script may write to.
@@ -201,7 +205,7 @@ def in_context(named: str | None, words: tuple[str, ...]) -> Iterator[None]:
         return
     contexts = load_contexts()
     name = chosen or contexts.current
-    if name is None:
+    if name is None or (name == NO_CONTEXT and name not in contexts.contexts):
         yield
         return
     context = contexts.named(name)

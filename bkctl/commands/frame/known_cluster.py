@@ -77,6 +77,6 @@ def known_cluster(context: typer.Context, options: KnownClusterOptions) -> Itera
         raise UsageError("--trust-dump is about a dump: give it with --metadata FILE")
     if cluster.is_given:
         with open_cluster(cluster) as store:
-            yield StoredCluster(store.layout, store.ledgers)
+            yield StoredCluster(store.layout, store.ledgers, name=store.uri)
         return
     yield NoCluster()

@@ -187,7 +187,7 @@ NOUNS: dict[str, Noun] = {
 
 GLOBAL_OPTIONS: tuple[tuple[str, str], ...] = (
     ("--debug", "Show a traceback when something fails (anywhere on the line)."),
-    ("-c, --context NAME", "The context to run in: 'bkctl context list' (anywhere on the line)."),
+    ("-c, --context NAME", "The context to run in: 'bkctl context list', or none (anywhere on the line)."),
     ("--quiet", "Say errors only: no progress, no messages (anywhere on the line)."),
     ("--version", "Show the version and exit."),
     ("--install-completion [SHELL]", "Install completion for bash, zsh or fish."),
@@ -210,7 +210,10 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 
 ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("BKCTL_METADATA_URI", "Metadata store, where the line has no --metadata."),
-    ("BKCTL_CONTEXT", "Context to run in, where the line has no -c; before that of 'bkctl context use'."),
+    (
+        "BKCTL_CONTEXT",
+        "Context to run in, or none, if the line has no -c; before that of 'bkctl context use'.",
+    ),
     ("BKCTL_CONFIRM", "Name of the protected context that a script may write to."),
     ("XDG_CONFIG_HOME", "Directory of bkctl/contexts.json. Default: ~/.config."),
     ("BKCTL_URL", "HTTP admin of a bookie, where the line has no --url, and no PATH either."),

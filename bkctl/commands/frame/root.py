@@ -260,7 +260,7 @@ def _root(
             "-c",
             "--context",
             metavar="NAME",
-            help="The context to run in: 'bkctl context list'.",
+            help="The context to run in: 'bkctl context list', or none.",
             autocompletion=value_completion.contexts,
         ),
     ] = None,
