@@ -10,10 +10,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from bkctl.commands.bookies.drain import _Progress
 from bkctl.commands.frame.terminal_text import EscapingStream, escaped, escaping, unescaped
+from bkctl.replication.bookie_drain import DrainPhase, DrainProgress
 
 #: Moves the cursor, sets the window's title, forges a line, and turns the direction of writing.
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb"
@@ -108,3 +111,19 @@ def test_answers_of_a_bookie(tmp_path: Path, hostile_bookie: str, words: tuple[s
     assert done.returncode != 0
     harmless(done)
     assert not [line for line in done.stderr.splitlines() if line.startswith("bkctl: forged")]
+
+
+@pytest.mark.parametrize(("quiet", "drawn"), [(False, True), (True, False)])
+def test_the_progress_of_a_drain_is_drawn_on_one_line(
+    monkeypatch: pytest.MonkeyPatch, quiet: bool, drawn: bool
+) -> None:
+    """Its own control sequences were shown as text, with one line behind the other."""
+    below = io.StringIO()
+    monkeypatch.setattr(below, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", EscapingStream(below, quiet=quiet))
+    plan = SimpleNamespace(ledgers=4, bytes=2048)
+    with _Progress(plan) as shown:  # type: ignore[arg-type]
+        shown._line_s = 0.0
+        shown.tell(DrainProgress(DrainPhase.MOVING, 2, 9, 1024, None, 2.0, 512.0, 2.0))
+    line = "\r\x1b[Kmoving: 2 of 4 ledgers, 1.0 KiB of about 2.0 KiB, 512 B/s, 2 s left"
+    assert below.getvalue() == (f"{line}\r\x1b[K" if drawn else "")

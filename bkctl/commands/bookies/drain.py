@@ -20,6 +20,8 @@ from bkctl.commands.frame.maintenance_warning import known_maintenance
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one
+from bkctl.commands.frame.quiet import is_quiet
+from bkctl.commands.frame.terminal_text import escaped, unescaped
 
 if TYPE_CHECKING:
     from bkctl.admin.bookie_removal import BookieRemoval
@@ -241,7 +243,7 @@ class _Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._is_terminal:
-            sys.stderr.write("\r\x1b[K")
+            _redraw("")
 
     def tell(self, at: DrainProgress) -> None:
         """Show the progress, if its time has come."""
@@ -255,8 +257,19 @@ class _Progress:
             f"{at.phase.value}: {at.moved} of {self._plan.ledgers} ledgers, {_size(at.bytes)} of about "
             f"{_size(self._plan.bytes)}{rate}{left}"
         )
-        sys.stderr.write(f"\r\x1b[K{text}" if self._is_terminal else f"bkctl: {text}\n")
-        sys.stderr.flush()
+        if self._is_terminal:
+            _redraw(text)
+        else:
+            sys.stderr.write(f"bkctl: {text}\n")
+            sys.stderr.flush()
+
+
+def _redraw(text: str) -> None:
+    """Write a line of the program's own over the last one; nothing with --quiet."""
+    if not is_quiet():
+        stream = unescaped(sys.stderr)
+        stream.write(f"\r\x1b[K{escaped(text)}")
+        stream.flush()
 
 
 def _size(count: int) -> str:
