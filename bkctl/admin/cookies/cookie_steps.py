@@ -72,8 +72,8 @@ def of_renamed(
 ) -> NextStep:
     """Return the step for a bookie whose configuration makes another id than the one of its cookies.
 
-    Only the old id keeps its ledgers reachable, and no command writes a configuration. The commands that
-    make it a bookie of the new id are named in their order, for one whose ledgers nobody needs any more.
+    No command writes a configuration, and only the old id keeps its ledgers reachable at once. The commands
+    that make it a bookie of the new id are named in their order; the last one takes its ledgers along.
     """
     file = f"cookie-{new}"
     flow = (
@@ -86,7 +86,8 @@ def of_renamed(
     return not_ended(
         f"say bookieId={old} in the configuration, or give the bookie the address and port of before: the "
         f"metadata of its ledgers names {old}, and under another id no client finds what is on it. To make "
-        f"it bookie {new} all the same: {listed}",
+        f"it bookie {new} all the same: {listed}; then start it, and its ledgers follow by "
+        f"{bkctl_line('bookies', 'replace-id', old, new, *options)}",
         *look,
     )
 

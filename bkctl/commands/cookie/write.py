@@ -14,6 +14,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.errors import CorruptionError, UsageError
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -167,7 +168,8 @@ def _change(
         open_changes = [change for change in changes if change.action is not Action.KEEP]
         if open_changes and not dry_run:
             stack.enter_context(_locked(open_changes, force=force))
-            what = f"{word} {len(open_changes)} cookies ({', '.join(one.target for one in open_changes)})"
+            cookies = counted(len(open_changes), "cookie")
+            what = f"{word} {cookies} ({', '.join(one.target for one in open_changes)})"
             ask(what, yes=yes)
             rows = _apply(changes, wanted, store, backup_dir)
     write_rows(rows, CHANGE_SCHEMA, output)
