@@ -121,6 +121,8 @@ def test_replicas_are_compared_repaired_and_leave_limbo(
     seen = run_cli("ledger", "compare", ledger, "--entry", "1-3", "--differences", "-o", "csv", env=env)
     assert seen.exit_code == 1
     assert "0 of 3 entries are on all" in seen.stderr
+    assert f"bkctl: {lost.bookie_id}: 3 entries unknown\n" in seen.stderr
+    assert f"bkctl: {broken}: 2 entries corrupt\n" in seen.stderr
     states = {
         (int(row["entry"]), row["bookie"]): row["state"] for row in csv.DictReader(io.StringIO(seen.stdout))
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +13,10 @@ from bkctl.commands.frame.ledger_options import LedgerArgument
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import EntryOption, OutputOption, PasswordOptions
 from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
-    from bkctl.replication.replica_reads import EntryReplicas
+    from bkctl.replication.replica_reads import EntryReplicas, Replica
 
 COMPARE_SCHEMA: Schema = (
     Key("entry", "int", "entry id"),
@@ -49,9 +51,9 @@ def compare_command(
     """[online] [reads] Read every entry from each of its bookies and compare the replicas.
 
     Digests are checked and payloads are compared; nothing is written and nothing fenced. An open ledger is
-    compared as far as it is confirmed. The exit code is 0 when every bookie has every entry, else 1.
-    Entries that differ only in the last add confirmed of their headers count as equal: a recovery wrote one
-    of them again.
+    compared as far as it is confirmed. The exit code is 0 when every bookie has every entry, else 1; stderr
+    then counts for each bookie what is wrong with its replicas. Entries that differ only in the last add
+    confirmed of their headers count as equal: a recovery wrote one of them again.
 
     Examples:
 
@@ -63,6 +65,7 @@ def compare_command(
 
     secret = password.read()
     entries = unequal = 0
+    faults: Counter[tuple[str, str]] = Counter()
     with open_client(cluster, tls) as client:
         comparison = ReplicaComparison(client.client, ledger, secret)
 
@@ -71,13 +74,21 @@ def compare_command(
             for found in client.flatten(comparison.replicas(entry)):
                 entries += 1
                 unequal += not found.are_equal
+                faults.update((one.bookie, one.state.value) for one in _lacking(found))
                 if not differences or not found.are_equal:
                     yield from _rows(found)
 
         write_rows(rows(), COMPARE_SCHEMA, output)
     typer.echo(f"bkctl: {entries - unequal} of {entries} entries are on all of their bookies", err=True)
+    for (bookie, state), count in sorted(faults.items()):
+        typer.echo(f"bkctl: {bookie}: {counted(count, 'entry', 'entries')} {state}", err=True)
     if unequal:
         raise typer.Exit(1)
+
+
+def _lacking(found: EntryReplicas) -> Iterator[Replica]:
+    """Yield the replicas that are not what they should be."""
+    return (one for one in found.replicas if not found.are_equal and one.state.value != "present")
 
 
 def _rows(found: EntryReplicas) -> Iterator[dict[str, Any]]:
