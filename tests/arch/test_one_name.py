@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
 
 from bkctl.commands.frame.durations import parse_duration_ms, parse_duration_or_seconds_ms
-from bkctl.commands.frame.nouns import NOUNS
+from bkctl.commands.frame.nouns import NOUNS, Noun
 from bkctl.commands.frame.old_names import OLD_NAMES
 from bkctl.commands.frame.root import load
-from bkctl.commands.frame.shell_commands import SHELL_COMMANDS
+from bkctl.commands.frame.shell_commands import GUESSED_COMMANDS, SHELL_COMMANDS
 from tests.arch.test_shell_page import rows as rows_of_shell_page
 from tests.support.transcript import DATA
 
@@ -206,3 +206,16 @@ def test_near_names_are_offered(run_cli: Any, line: str, meant: str) -> None:
     assert done.exit_code == 2
     assert f"Did you mean {meant}?" in done.stderr
     assert done.stderr.startswith("bkctl: error: no such command"), "one style for every error"
+
+
+def test_guessed_verbs_are_no_commands_and_what_is_meant_is_one(run_cli: Any) -> None:
+    verbs = {f"{noun.name} {verb}" for noun in NOUNS.values() if noun.verbs for verb in _verbs_of(noun)}
+    assert not verbs & GUESSED_COMMANDS.keys()
+    assert set(GUESSED_COMMANDS.values()) <= verbs
+    done = run_cli("bookie", "list")
+    assert done.exit_code == 2
+    assert "error: no such command 'list'. Did you mean 'bookies list'?" in done.stderr
+
+
+def _verbs_of(noun: Noun) -> Collection[str]:
+    return getattr(load(noun), "commands", {})

@@ -276,7 +276,7 @@ def test_run_wants_a_yes(run_cli: Run, bookie: Stopped) -> None:
     before = content(bookie.root)
     done = run_cli("gc", "run", bookie.root, "--threshold", "0.6")
     assert done.exit_code == 4
-    assert "remove 1 entry logs and compact 2" in done.stderr
+    assert "remove 1 entry log and compact 2" in done.stderr
     assert "--yes" in done.stderr
     assert done.stdout == ""
     assert content(bookie.root) == before

@@ -46,7 +46,7 @@ from bkctl.commands.frame.output import (
     write_rows,
 )
 from bkctl.commands.frame.progress import progress
-from bkctl.commands.frame.targets import paths_or_default, split_targets
+from bkctl.commands.frame.targets import no_ids, paths_or_default, split_targets
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.scan.checked import Wanted
 from bkctl.scan.damage import Damage
@@ -215,6 +215,7 @@ def scan_command(
       bkctl entrylog scan /data/bookie --log 1c.log --bytes 4096-8191
     """
     filesystem = PosixFileSystem()
+    no_ids(paths, "--log")
     logs = entry_logs(filesystem, paths, log)
     secret = password.read()
     found = _Findings()
@@ -299,6 +300,7 @@ def verify_command(
       bkctl entrylog verify /data/bookie/ledgers/current/1c.log --metadata zk.json -o json
     """
     filesystem = PosixFileSystem()
+    no_ids(paths, "--log")
     logs = entry_logs(filesystem, paths, log)
     secret = password.read()
     unopened = Unopened()

@@ -84,6 +84,12 @@ def open_cluster(options: ConfigurationOptions) -> MetadataStore:
     from bkctl.metadata.uri import open_metadata_store
 
     keys = given_keys(options.override, options.metadata_uri)
+    named = options.metadata_uri
+    if named is not None and "://" not in named and os.path.isfile(named):
+        raise UsageError(
+            f"--metadata {named}: is a file, and this command asks the metadata store itself, such as "
+            "zk://host:2181/ledgers; a dump serves commands over files ('space', 'gc explain', 'doctor', ...)"
+        )
     defaults = {}
     if options.conf is None and not _URI_KEYS & keys.keys():
         if not os.path.isdir(DATA_DIRECTORY):

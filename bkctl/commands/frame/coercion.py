@@ -69,6 +69,9 @@ def _choice(choices: type[enum.Enum]) -> Callable[[Any], Any]:
         try:
             return choices(value)
         except ValueError:
+            for choice in choices:
+                if str(choice.value).casefold() == str(value).casefold():
+                    return choice
             known = ", ".join(str(choice.value) for choice in choices)
             raise ValueError(f"{value!r} is not one of {known}.") from None
 

@@ -187,7 +187,7 @@ NOUNS: dict[str, Noun] = {
 
 GLOBAL_OPTIONS: tuple[tuple[str, str], ...] = (
     ("--debug", "Show a traceback when something fails (anywhere on the line)."),
-    ("-c, --context NAME", "The context to run in: 'bkctl context list', or none (anywhere on the line)."),
+    ("-c, --context NAME", "The context: 'bkctl context list', or none (anywhere on the line)."),
     ("--quiet", "Say errors only: no progress, no messages (anywhere on the line)."),
     ("--version", "Show the version and exit."),
     ("--install-completion [SHELL]", "Install completion for bash, zsh or fish."),

@@ -24,7 +24,7 @@ from bkctl.commands.frame.metavars import show_metavars_alone
 from bkctl.commands.frame.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
 from bkctl.commands.frame.old_names import as_typed, hide_old_names
 from bkctl.commands.frame.quiet import quietly
-from bkctl.commands.frame.shell_commands import SHELL_COMMANDS
+from bkctl.commands.frame.shell_commands import GUESSED_COMMANDS, SHELL_COMMANDS
 from bkctl.commands.frame.terminal_text import escaped, escaping
 from bkctl.errors import LIMITS, BkctlError, CorruptionError, StorageError
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from typer._click import Command, Context, HelpFormatter
 
+#: The message about a verb that does not exist, and is like none.
+_NO_VERB = re.compile(r"No such command '([^']+)'")
 _COMPLETION_FLAGS = ("--install-completion", "--show-completion")
 
 
@@ -179,6 +181,10 @@ def _wrong_usage(error: Any, words: Sequence[str]) -> int:
         error.show()
         return int(error.exit_code)
     text = as_typed(error.format_message().rstrip("."), words)
+    if context is not None and (guess := _NO_VERB.fullmatch(text)) is not None:
+        noun = context.command_path.partition(" ")[2]
+        if meant := GUESSED_COMMANDS.get(f"{noun} {guess[1]}"):
+            text += f". Did you mean '{meant}'?"
     _say(f"error: {text[:1].lower()}{text[1:]}" if text[1:2].islower() else f"error: {text}")
     if context is not None:
         _say(f"'{context.command_path} --help' shows what there is")
@@ -260,7 +266,7 @@ def _root(
             "-c",
             "--context",
             metavar="NAME",
-            help="The context to run in: 'bkctl context list', or none.",
+            help="The context: 'bkctl context list', or none.",
             autocompletion=value_completion.contexts,
         ),
     ] = None,

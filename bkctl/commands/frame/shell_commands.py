@@ -1,6 +1,7 @@
 """Name each command of ``bookkeeper shell`` as it is called here, for those who type its name.
 
-The names are the same as docs/coming-from-bookkeeper-shell.md says, which a test compares.
+The names are the same as docs/coming-from-bookkeeper-shell.md says, which a test compares. Beside them stand
+verbs that are guessed and have another name or another noun here.
 """
 
 from __future__ import annotations
@@ -53,4 +54,50 @@ SHELL_COMMANDS: dict[str, tuple[str, ...]] = {
     "lostbookierecoverydelay": ("autorecovery delay",),
     "triggeraudit": ("autorecovery trigger",),
     "forceauditchecks": ("autorecovery trigger",),
+}
+
+#: Nouns with verbs that are guessed, and the commands that are meant.
+GUESSED_COMMANDS: dict[str, str] = {
+    "bookie list": "bookies list",
+    "bookie info": "bookies info",
+    "bookie probe": "bookies probe",
+    "bookie drain": "bookies drain",
+    "bookie decommission": "bookies drain",
+    "bookies status": "bookie status",
+    "bookies decommission": "bookies drain",
+    "bookies remove": "bookies drain",
+    "bookies rename": "bookies replace-id",
+    "cluster list": "bookies list",
+    "cookie show": "cookie get",
+    "cookie list": "cookie get",
+    "entrylog dump": "entrylog scan",
+    "entrylog read": "entrylog scan",
+    "entrylog check": "entrylog verify",
+    "entrylog repair": "entrylog salvage",
+    "journal dump": "journal scan",
+    "journal read": "journal scan",
+    "journal check": "journal verify",
+    "journal repair": "journal salvage",
+    "index list": "index ledgers",
+    "index verify": "index check",
+    "index show": "index get",
+    "ledger info": "ledger show",
+    "ledger get": "ledger show",
+    "ledger metadata": "ledger show",
+    "ledger check": "ledger compare",
+    "ledger verify": "ledger compare",
+    "ledger open": "ledger doctor",
+    "ledger close": "ledger recover",
+    "ledger explain": "ledger doctor",
+    "ledger dump": "metadata dump",
+    "metadata get": "metadata show",
+    "metadata restore": "ledger restore",
+    "autorecovery on": "autorecovery enable",
+    "autorecovery off": "autorecovery disable",
+    "maintenance start": "maintenance begin",
+    "maintenance stop": "maintenance end",
+    "gc status": "gc explain",
+    "gc compact": "bookie compact",
+    "gc trigger": "bookie gc",
+    "lastmark get": "lastmark show",
 }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 
-from bkctl.errors import UsageError
+from bkctl.errors import NotFoundError, UsageError
 
 DEFAULT_DATA = "./bkctl-data"
+#: The id of a log or journal, in each form that the options for it take.
+_ID = re.compile(r"(0x)?[0-9a-fA-F]+(\.log|\.txn)?")
 
 
 def split_targets(arguments: list[str], parse: Callable[[str], int]) -> tuple[list[str], list[int]]:
@@ -26,6 +29,15 @@ def split_targets(arguments: list[str], parse: Callable[[str], int]) -> tuple[li
         except ValueError:
             paths.append(argument)  # the command says that there is no such path
     return paths, ids
+
+
+def no_ids(paths: list[str], option: str) -> None:
+    """Raise NotFoundError for a path that is not there and looks like an id, which ``option`` takes."""
+    for path in paths:
+        if _ID.fullmatch(path) and not os.path.lexists(path):
+            raise NotFoundError(
+                f"{path}: no such file or directory; an id goes behind {option}: {option} {path}"
+            )
 
 
 def paths_or_default(paths: list[str]) -> list[str]:

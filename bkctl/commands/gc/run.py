@@ -19,6 +19,7 @@ from bkctl.commands.gc import online
 from bkctl.commands.gc.offline import PathsArgument, asked_cluster, only_url, spaces_of, threshold_share
 from bkctl.commands.gc.rows import RUN_SCHEMA
 from bkctl.errors import NotFoundError, UsageError
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -207,8 +208,9 @@ def _in_words(works: Iterable[Work]) -> str:
     ledgers = sum(len(work.gone) for work in works)
     removed = sum(step.action == REMOVE for step in steps)
     freed = sum(step.freed_bytes for step in steps)
-    text = f"remove {removed} entry logs and compact {len(steps) - removed}, {freed} bytes in all"
-    return f"delete {ledgers} ledgers, {text}" if ledgers else text
+    logs = counted(removed, "entry log")
+    text = f"remove {logs} and compact {len(steps) - removed}, {freed} bytes in all"
+    return f"delete {counted(ledgers, 'ledger')}, {text}" if ledgers else text
 
 
 def _exit_code(rows: Iterable[RunRow]) -> int:

@@ -36,6 +36,7 @@ from bkctl.commands.frame.options import (
 )
 from bkctl.commands.frame.output import Key, Schema, row_line, streams_lines, write_lines, write_rows
 from bkctl.commands.frame.progress import progress
+from bkctl.commands.frame.targets import no_ids
 from bkctl.commands.journal import salvage
 from bkctl.errors import CorruptionError
 from bkctl.scan.checked import Wanted
@@ -126,6 +127,7 @@ def scan_command(
       bkctl journal scan /data/bookie/journal/current/1a1fe14808f.txn -o ndjson
     """
     filesystem = PosixFileSystem()
+    no_ids(paths, "--journal")
     files = find_journals(filesystem, paths, journal)
     secret = password.read()
     work = _Scan(payload.value, padding, show_secrets)
@@ -262,6 +264,7 @@ def verify_command(
       bkctl journal verify saved/1a1fe14808f.txn --mark 1a1fe14808f.txn:4608 -o json
     """
     filesystem = PosixFileSystem()
+    no_ids(paths, "--journal")
     files = find_journals(filesystem, paths, journal)
     secret = password.read()
     unopened = Unopened()

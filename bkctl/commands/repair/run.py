@@ -15,6 +15,7 @@ from bkctl.commands.frame.options import OutputOption, file_content
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.own_command import run_own_command
 from bkctl.errors import RefusedError, UsageError
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,7 +67,7 @@ def run_command(
     from bkctl.clock import SystemClock
     from bkctl.vfs import PosixFileSystem
 
-    content = file_content(plan_file, "PLAN")
+    content = _content(plan_file)
     try:
         plan = plan_in(content)
     except UsageError as error:
@@ -129,6 +130,16 @@ def _row(end: StepEnd) -> dict[str, Any]:
     }
 
 
+def _content(plan_file: str) -> bytes:
+    """Read the file of a plan. Raises UsageError for a directory, which may be that of a bookie."""
+    if os.path.isdir(plan_file):
+        raise UsageError(
+            f"{plan_file}: is a directory, and PLAN is a file; "
+            f"'bkctl repair plan {plan_file} --out plan.json' writes one"
+        )
+    return file_content(plan_file, "PLAN")
+
+
 def _tell_what_is_left(lost: list[int], unchecked: list[int], by_hand: int) -> None:
     if lost:
         typer.echo(
@@ -145,7 +156,8 @@ def _tell_what_is_left(lost: list[int], unchecked: list[int], by_hand: int) -> N
             err=True,
         )
     if by_hand:
-        typer.echo(f"bkctl: {by_hand} findings of the plan are left to you: no command ends them", err=True)
+        left_over = f"{counted(by_hand, 'finding')} of the plan {'is' if by_hand == 1 else 'are'} left to you"
+        typer.echo(f"bkctl: {left_over}: no command ends {'it' if by_hand == 1 else 'them'}", err=True)
 
 
 def _check(filesystem: FileSystem, plan: Plan, log: PlanLog) -> None:

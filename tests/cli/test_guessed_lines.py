@@ -1,0 +1,50 @@
+"""Lines as somebody types them who has not read the help: the answer says what to type instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEMO = Path(__file__).parents[1] / "data" / "demo"
+
+Run = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("entrylog scan 0", "--log 0"),
+        ("entrylog verify 0x1c.log", "--log 0x1c.log"),
+        ("journal scan 1a1fe14808f", "--journal 1a1fe14808f"),
+        ("journal verify 1a1fe14808f.txn", "--journal 1a1fe14808f.txn"),
+    ],
+)
+def test_an_id_where_a_path_belongs_is_told_its_option(run_cli: Run, line: str, option: str) -> None:
+    done = run_cli(*line.split(), DEMO / "bookie1")
+    assert done.exit_code == 6
+    assert f"no such file or directory; an id goes behind {option.split()[0]}: {option}\n" in done.stderr
+
+
+@pytest.mark.parametrize("line", ["ledger list", "ledger show 1", "bookies list", "metadata show"])
+def test_a_dump_in_place_of_a_store_is_said_to_be_a_file(run_cli: Run, line: str) -> None:
+    done = run_cli(*line.split(), "--metadata", DEMO / "zk.json")
+    assert done.exit_code == 2
+    assert "zk.json: is a file, and this command asks the metadata store itself" in done.stderr
+
+
+def test_words_of_a_list_are_taken_in_any_case(run_cli: Run, tmp_path: Path) -> None:
+    uri = f"embedded://{tmp_path}/cluster.db"
+    assert run_cli("cluster", "init", "--metadata", uri).exit_code == 0
+    done = run_cli(
+        "ledger", "list", "--state", "open", "--state", "In_Recovery", "--metadata", uri, "-o", "CSV"
+    )
+    assert (done.exit_code, done.stdout[:13]) == (0, "ledger,state,"), done.stderr
+
+
+def test_a_bookie_in_place_of_a_plan_is_told_how_to_make_one(run_cli: Run) -> None:
+    done = run_cli("repair", "run", DEMO / "bookie1", "--yes")
+    assert done.exit_code == 2
+    assert f"'bkctl repair plan {DEMO}/bookie1 --out plan.json' writes one" in done.stderr
