@@ -539,7 +539,8 @@ def test_a_fault_is_named(run_cli: Run, bookie: DoctoredBookie, fault: Fault) ->
     code, rows, said = examined(run_cli, "--conf", bookie.conf)
     if bookie.ledgers.exists():
         bookie.ledgers.chmod(0o755)
-    assert code == 1, said
+    # The digest types of another cluster's ledgers say nothing of the entries here, so some are unchecked.
+    assert code == (3 if fault.name == "cookie of another instance" else 1), said
     named = [row for row in rows if row["check"] == fault.check and fault.found in row["found"]]
     assert named, rows
     for row in named:
