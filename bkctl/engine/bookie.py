@@ -217,6 +217,7 @@ class Bookie:
         """Flush everything and move the marks, but for what a failure has left unknown."""
         if self.failure is None:
             self.checkpointer.checkpoint()
+            self.checkpointer.end_logs()
 
     def abort(self) -> None:
         """End all threads as a kill does: nothing more is written, flushed or answered. For tests."""

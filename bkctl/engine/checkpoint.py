@@ -150,6 +150,19 @@ class Checkpointer:
                 journal.retire(mark)
             self.duration.add(self._clock.monotonic() - started_s)
 
+    def end_logs(self) -> None:
+        """Give the current logs their maps of ledgers, before a stop and behind the last checkpoint.
+
+        The collector of the next run would have to read such a log as a whole, as it does with Java's. All
+        entries are durable by now: a failure costs a log its map, and nothing else.
+        """
+        for storage in self._storages:
+            storage.begin_new_logs()
+        try:
+            self._flush_all()
+        except BkctlError as error:
+            _log.warning("an entry log stays without its map of ledgers: %s", error)
+
     def _flush_all(self) -> None:
         """Flush every directory, all at a time: each has a disk of its own, and a flush mostly waits for it.
 

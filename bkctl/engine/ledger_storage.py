@@ -364,7 +364,7 @@ class LedgerStorage(Protocol):
     # --- what others ask ------------------------------------------------------------------------------------
 
     def begin_new_logs(self) -> None:
-        """Let the current logs end soon, because their disk is full: then they can be collected."""
+        """Let the current logs end soon: because their disk is full, or before a stop. Each gets its map."""
 
     def levels(self) -> StorageLevels:
         """Return how full the parts of the storage are. From any thread; memory only."""

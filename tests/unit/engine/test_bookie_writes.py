@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import threading
 from collections import Counter
@@ -24,7 +25,8 @@ from bkctl.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from bkctl.vfs.faulty import FaultRule
+from bkctl.scan.entrylog import EntryLogScan
+from bkctl.vfs.faulty import FaultRule, FileOperation
 from tests.support.engine_rig import (
     KEY,
     OTHER_KEY,
@@ -32,6 +34,7 @@ from tests.support.engine_rig import (
     Answers,
     EngineRig,
     Waiter,
+    add_numbered,
     entry_body,
     small_settings,
 )
@@ -340,6 +343,54 @@ def test_a_stop_fails_what_is_held() -> None:
     answers.wait(1)
     assert answers.good or isinstance(answers.bad[0][1], BookieIOError)
     rig.stop()
+
+
+def logs_with_maps(rig: EngineRig) -> dict[str, bool]:
+    """Return of each entry log whether its header names its map of ledgers."""
+    logs = {}
+    for path, content in rig.memory.files.items():
+        if path.endswith(".log"):
+            with EntryLogScan(rig.memory, path) as scan:
+                assert not scan.head.damage, path
+                logs[path] = scan.head.ledgers_map is not None
+            assert content
+    return logs
+
+
+@pytest.mark.parametrize("directories", [1, 2])
+def test_a_stop_ends_the_current_logs_with_their_maps(directories: int) -> None:
+    """A collector of the next run need not read them, and a compaction not the index for them."""
+    rig = EngineRig(small_settings(directories=directories))
+    rig.start()
+    bodies = add_numbered(rig.bookie, [1, 2, 3, 4], range(5))
+    rig.bookie.checkpointer.checkpoint()
+    assert not any(logs_with_maps(rig).values())
+    rig.stop()
+    found = logs_with_maps(rig)
+    assert (len(found), all(found.values())) == (directories, True)
+    with rig.reopen() as again:
+        again.start()
+        for (ledger, entry), body in bodies.items():
+            assert again.bookie.reads.read(ledger, entry) == body
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_log_that_cannot_get_its_map_at_the_stop_costs_nothing(
+    operation: FileOperation, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = EngineRig()
+    rig.start()
+    bodies = add_numbered(rig.bookie, [1], range(5))
+    rig.bookie.checkpointer.checkpoint()
+    rig.system.inject(FaultRule(operation, path=".log", error_number=number))
+    rig.stop()
+    assert "map" in caplog.text
+    assert not any(logs_with_maps(rig).values())
+    with rig.reopen() as again:
+        again.start()
+        for (ledger, entry), body in bodies.items():
+            assert again.bookie.reads.read(ledger, entry) == body
 
 
 def test_a_watch_is_told_when_the_lac_moves_and_when_the_ledger_is_fenced(rig: EngineRig) -> None:
