@@ -203,3 +203,8 @@ def test_schema(run_cli: Run, verb: str) -> None:
     assert keys[0] == "dir"
     assert len(keys) == len(set(keys))
     assert all(key == key.lower() for key in keys)
+
+
+def test_limbo_without_ledgers_says_how_to_see_them(run_cli: Run, tmp_path: Path) -> None:
+    done = run_cli("index", "limbo", tmp_path)
+    assert (done.exit_code, "bkctl index ledgers PATH" in done.stderr) == (2, True), done.stderr

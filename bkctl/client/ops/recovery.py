@@ -371,7 +371,7 @@ class RecoveryMachine(OperationMachine):
             self._fail(
                 RecoveryFailedError(
                     f"it could not be written again to an ack quorum: {names} failed, and nobody is there to "
-                    "take the place",
+                    "take the place. Start what failed, or one more bookie, and recover the ledger again",
                     ledger=self.access.ledger,
                     entry=stuck.entry,
                 )

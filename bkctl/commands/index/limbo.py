@@ -67,7 +67,10 @@ def limbo_command(
     if every and (ledgers or not clear):
         raise UsageError("--all goes with --clear, and without names of ledgers")
     if not (every or ledgers):
-        raise UsageError("name the ledgers: bkctl index limbo LEDGER... [PATH...]")
+        raise UsageError(
+            "name the ledgers: bkctl index limbo LEDGER... [PATH...] "
+            "('bkctl index ledgers PATH' shows which are in limbo)"
+        )
     filesystem = PosixFileSystem()
     paths = paths_or_default(paths)
     settle_before(filesystem, paths, dry_run=dry_run)

@@ -344,6 +344,7 @@ def test_without_a_replacement_and_an_ack_quorum_it_fails() -> None:
     recovery.choose()
     assert isinstance(recovery.error, RecoveryFailedError)
     assert "b failed" in str(recovery.error)
+    assert "recover the ledger again" in str(recovery.error)
 
 
 def test_what_is_added_again_carries_the_lac_that_was_found() -> None:
