@@ -31,7 +31,6 @@ from tests.support.rows import from_csv, from_ndjson
 from tests.support.truthful_bookie import DELETED, TruthfulBookie, started
 
 DEMO = Path(__file__).parents[1] / "data" / "demo" / "bookie1"
-ZK = DEMO.parent / "zk.json"
 LEDGER = 2
 
 pytestmark = pytest.mark.usefixtures("half_full_disks")
@@ -54,10 +53,10 @@ def test_a_sound_bookie_is_silent(run_cli: Run, bookie: DoctoredBookie) -> None:
     for words in (
         ("--conf", bookie.conf),
         ("--conf", bookie.conf, "--deep"),
-        (bookie.root, "--metadata", ZK),
+        (bookie.root, "--metadata", bookie.dump),
         (bookie.root, "--metadata", bookie.uri),
         (bookie.root, "--metadata", bookie.uri, "--deep"),
-        (bookie.ledgers, "--metadata", ZK),
+        (bookie.ledgers, "--metadata", bookie.dump),
     ):
         result = run_cli("doctor", *words, env={"BKCTL_METADATA_URI": None})
         assert (result.exit_code, result.stdout) == (0, ""), words
@@ -69,7 +68,7 @@ def test_a_sound_bookie_is_silent(run_cli: Run, bookie: DoctoredBookie) -> None:
 
 def test_notes_are_shown_when_asked_for(run_cli: Run, bookie: DoctoredBookie) -> None:
     (bookie.ledgers / "DIRTY").touch()
-    code, rows, said = examined(run_cli, bookie.root, "--notes", "--metadata", ZK)
+    code, rows, said = examined(run_cli, bookie.root, "--notes", "--metadata", bookie.dump)
     assert code == 0
     assert {row["severity"] for row in rows} == {"note"}
     dirty = next(row for row in rows if row["check"] == "leftovers")
@@ -555,11 +554,12 @@ def test_a_digest_that_fails_in_a_mapped_log(run_cli: Run, bookie: DoctoredBooki
     overwrite(bookie.ledgers / "0.log", 60_000, b"\x55" * 8)
     code, rows, _ = examined(run_cli, bookie.root, "--only", "entry_logs")
     assert (code, rows) == (0, [])
-    code, rows, _ = examined(run_cli, bookie.root, "--only", "entry_logs", "--deep", "--metadata", ZK)
+    words = ("--only", "entry_logs", "--deep", "--metadata", bookie.dump)
+    code, rows, _ = examined(run_cli, bookie.root, *words)
     assert code == 1
     assert rows[0]["next"] == f"bkctl entrylog verify {bookie.ledgers}/0.log"
     assert rows[0]["offset"] is not None
-    code, rows, _ = examined(run_cli, bookie.root, "--metadata", ZK)
+    code, rows, _ = examined(run_cli, bookie.root, "--metadata", bookie.dump)
     assert {row["next"] for row in rows if row["log_id"] == 0} >= {
         f"bkctl entrylog verify {bookie.ledgers}/0.log"
     }

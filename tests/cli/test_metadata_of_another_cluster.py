@@ -46,6 +46,19 @@ def test_a_store_of_another_cluster_is_named_and_no_entry_is_called_damaged(
     assert errors == {("cookies", "different_cookie"), ("cookies", "cookie_not_stored")}, rows
 
 
+@pytest.mark.parametrize("words", ["doctor", "doctor --deep"])
+def test_a_dump_of_another_cluster_is_refused(
+    run_cli: Run, bookie: DoctoredBookie, other: str, tmp_path: Path, words: str
+) -> None:
+    """As by the other commands: its ledgers have these ids, and sound entries would look damaged."""
+    dump = tmp_path / "dump.json"
+    assert run_cli("metadata", "dump", "--metadata", other, "--out", dump).exit_code == 0
+    done = run_cli(*words.split(), bookie.root, "--metadata", dump)
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert f"{dump}: is of cluster" in done.stderr
+    assert "name the store of this bookie's cluster" in done.stderr
+
+
 def test_a_refusal_names_the_store_that_a_context_brought_in_and_none_leaves_it_out(
     run_cli: Run, bookie: DoctoredBookie, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

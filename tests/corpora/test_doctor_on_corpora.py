@@ -22,7 +22,7 @@ def test_a_clean_bookie_is_silent(
     for source in sorted((root / "clean").iterdir()):
         metadata = root / "zk-clean.json"
         bookie = DoctoredBookie.of(source, tmp_path / source.name, metadata)
-        dump = ("--metadata", metadata)
+        dump = ("--metadata", bookie.dump)
         for words in (
             ("--conf", bookie.conf, "--deep"),
             ("--deep", *dump, bookie.root),

@@ -33,7 +33,7 @@ from bkctl.metadata.api import RegistrationMode
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.storage_kinds import IDX
 from bkctl.vfs import PosixFileSystem
-from tests.support.closure import DEMO, Bench, Case, Do
+from tests.support.closure import Bench, Case, Do
 from tests.support.manual_clock import ManualClock
 
 OTHER_ID = "10.0.0.9:3181"
@@ -320,7 +320,7 @@ def directory_of(name: str) -> Do:
 
 def perhaps_with_dump(bench: Bench) -> tuple[object, ...]:
     """Every digest is to be checked, once the metadata are given."""
-    dump = ("--metadata", DEMO.parent / "zk.json") if "dump" in bench.kept else ()
+    dump = ("--metadata", bench.bookie.dump) if "dump" in bench.kept else ()
     return (bench.bookie.root, "--deep", *dump)
 
 

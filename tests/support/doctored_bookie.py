@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +24,7 @@ class DoctoredBookie:
     root: Path
     uri: str
     cookie: Cookie
+    source_dump: Path
 
     @classmethod
     def of(cls, source: Path, root: Path, metadata_file: Path | None = None) -> DoctoredBookie:
@@ -44,12 +47,23 @@ class DoctoredBookie:
                 instance_id=instance,
             )
             store.cookies.create_cookie(cookie.bookie_host, encode_cookie(cookie))
-            create_ledgers(store, metadata_file or source.parent / "zk.json")
-        bookie = cls(root, uri, cookie)
+            create_ledgers(store, dump := metadata_file or source.parent / "zk.json")
+        bookie = cls(root, uri, cookie, dump)
         for name in ("journal", "ledgers"):
             bookie.stamp(name, cookie)
         bookie.configure(_adapted((source / "bk_server.conf").read_text()))
         return bookie
+
+    @property
+    def dump(self) -> Path:
+        """A dump of the bookie's cluster: that of the source, under this cluster's instance id."""
+        assert self.cookie.instance_id is not None, "the cluster has one"
+        nodes = json.loads(self.source_dump.read_text())
+        instance = base64.b64encode(self.cookie.instance_id.encode()).decode()
+        nodes["/ledgers/INSTANCEID"] = {"data": instance, "version": 0, "ephemeral": False}
+        path = self.root.parent / f"{self.root.name}-zk.json"
+        path.write_text(json.dumps(nodes))
+        return path
 
     @property
     def conf(self) -> Path:

@@ -127,6 +127,7 @@ def _examinations(
     from bkctl.admin.doctor.doctor import this_system
     from bkctl.admin.doctor.examination import Examination
     from bkctl.admin.doctor.subject import configured_subject, found_subjects
+    from bkctl.admin.ledgers.known_ledgers import refuse_another
     from bkctl.scan.metadata_dump import load_metadata_dump
     from bkctl.vfs import PosixFileSystem
 
@@ -140,6 +141,8 @@ def _examinations(
         subjects += [(subject, None) for subject in found_subjects(filesystem, paths, vanished)]
     with _finder(options) as find:
         for subject, configuration in subjects:
+            if dump is not None:
+                refuse_another(dump.instance_id, _instance_of(subject), str(file))
             # The check of cookies reports a store of another cluster; its ledgers are not these.
             is_ours = find is None or not _differ(find.instance_id, _instance_of(subject))
             config = None if configuration is None else configuration.config
