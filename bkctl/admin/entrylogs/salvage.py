@@ -136,9 +136,9 @@ def plan_salvage(
         missing = {ledger: merged_ranges(ranges) for ledger, ranges in lost.ranges.items()}
         copies = find_second_copies(fs, place, missing, book, advance)
         reading.counts.count_second_copies(copies.values())
-        left = {ledger: tuple(ranges) for ledger, ranges in missing.items()}
-        journaled = find_journal_copies(fs, place, left, ledgers, book, advance)
         losses = _losses(missing, copies, is_partial=bool(reading.rows.damaged))
+        left = {loss.ledger: loss.entries for loss in losses}
+        journaled = find_journal_copies(fs, place, left, ledgers, book, advance)
         # Whether the rows can be read is known before anything is written.
         limbo_operations(ledgers, {loss.ledger: LedgerRecords() for loss in losses}, ())
     finally:
@@ -154,7 +154,7 @@ def plan_salvage(
         copies,
         frozenset(lost.unproved.difference(copies)),
         (*reading.open_ends, *(copy.open_end for copy in copies.values() if copy.open_end is not None)),
-        {ids: copy for ids, copy in journaled.items() if ids not in copies},
+        journaled,
     )
 
 

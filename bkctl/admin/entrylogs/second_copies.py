@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from posixpath import basename
 
 from bkctl.admin.entrylogs.log_place import LogPlace, logs_with_quarantine
 from bkctl.admin.entrylogs.open_ends import Neighbours, OpenEnd, is_proved, why_open
 from bkctl.admin.entrylogs.salvaged_records import KeptRecords, SecondCopy
-from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.losses import Range
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.reporting import Advance, nobody
@@ -27,7 +25,6 @@ from bkctl.scan.checked import CheckedBatch, checked
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan
-from bkctl.scan.journal import JournalScan
 from bkctl.scan.proof import Evidence
 from bkctl.scan.proved_ids import EntryIds, proves_itself
 from bkctl.vfs.base import FileSystem
@@ -118,11 +115,9 @@ def _may_hold(fs: FileSystem, log: LogFile, lost: Mapping[int, tuple[Range, ...]
 def _whole_copies(
     fs: FileSystem, path: str, lost: Mapping[int, tuple[Range, ...]], book: DigestBook
 ) -> Iterator[KeptRecords]:
-    """Yield the whole records of lost entries in one log, or one journal."""
+    """Yield the whole records of lost entries in one log."""
     book.restart_trials()
-    evidence = Evidence(digesters=book.digesters)
-    is_journal = parse_journal_name(basename(path)) is not None
-    with JournalScan(fs, path, evidence) if is_journal else EntryLogScan(fs, path, evidence) as scan:
+    with EntryLogScan(fs, path, Evidence(digesters=book.digesters)) as scan:
         neighbours = Neighbours(lambda _: False, scan.records.known_ledgers, scan.file.size_bytes)
         for item in neighbours.watched(checked(scan, scan.records, book)):
             if isinstance(item, CheckedBatch):

@@ -377,13 +377,18 @@ def cookie_in(filesystem: FileSystem, directories: Sequence[str]) -> Cookie | No
     return None
 
 
+def are_two_clusters(theirs: str | None, instance_id: str | None) -> bool:
+    """Return whether the instance ids of metadata and of a cookie are both known, and differ."""
+    return bool(theirs and instance_id and theirs != instance_id)
+
+
 def refuse_another(theirs: str | None, instance_id: str | None, name: str) -> None:
     """Raise RefusedError when metadata, which are at ``name``, and a cookie are of two clusters.
 
     The ids of ledgers count from 0 in each cluster, so metadata of another one fit, and say what is wrong:
     sound entries would look damaged, and living ledgers deleted.
     """
-    if instance_id and theirs and instance_id != theirs:
+    if are_two_clusters(theirs, instance_id):
         raise RefusedError(
             f"{name}: is of cluster {theirs}, the cookie of this directory of cluster {instance_id}; another"
             " cluster's metadata say nothing about these ledgers: name the store of this bookie's cluster, or"

@@ -34,8 +34,6 @@ _REFUSED, _NO_ANSWER = 4, 5
 _GOES_ON = (0, 1, UNCHECKED)
 #: Verbs that say by 3 that they have left something undone, which they do when they are run again.
 _LEAVES_WORK = (("ledger", "repair"), ("gc", "run"), ("bookie", "compact"))
-#: Exit codes from the one that counts most.
-_BY_STRENGTH = (7, _REFUSED, _PARTLY, 1, 0)
 _LOG_BYTES_MAX = 16 << 20
 
 
@@ -210,8 +208,8 @@ def run_plan(
 
 
 def strongest(codes: Iterable[int]) -> int:
-    """Return the exit code that counts most of those with which a run goes on, 0 without any."""
-    return min(codes, key=_BY_STRENGTH.index, default=0)
+    """Return the exit code of steps that counts most, 0 without any: the higher it is, the more is left."""
+    return max(codes, default=0)
 
 
 def advice(step: Step, code: int) -> str:

@@ -127,7 +127,7 @@ def _examinations(
     from bkctl.admin.doctor.doctor import this_system
     from bkctl.admin.doctor.examination import Examination
     from bkctl.admin.doctor.subject import configured_subject, found_subjects
-    from bkctl.admin.ledgers.known_ledgers import refuse_another
+    from bkctl.admin.ledgers.known_ledgers import are_two_clusters, refuse_another
     from bkctl.scan.metadata_dump import load_metadata_dump
     from bkctl.vfs import PosixFileSystem
 
@@ -144,7 +144,7 @@ def _examinations(
             if dump is not None:
                 refuse_another(dump.instance_id, _instance_of(subject), str(file))
             # The check of cookies reports a store of another cluster; its ledgers are not these.
-            is_ours = find is None or not _differ(find.instance_id, _instance_of(subject))
+            is_ours = find is None or not are_two_clusters(find.instance_id, _instance_of(subject))
             config = None if configuration is None else configuration.config
             cluster = _cluster(subject, identity if config is not None else None, options)
             yield Examination(
@@ -166,11 +166,6 @@ def _examinations(
 def _instance_of(subject: Subject) -> str | None:
     """Return the UUID of the cluster that a bookie is of by its cookie, None when nothing says it."""
     return None if subject.cookie is None else subject.cookie.instance_id
-
-
-def _differ(theirs: str | None, ours: str | None) -> bool:
-    """Return whether two UUIDs of clusters are known and not the same."""
-    return bool(theirs and ours and theirs != ours)
 
 
 def _placed(
