@@ -109,7 +109,7 @@ class EntryLocations(Protocol):
         """A number that is another one whenever something was put or deleted, done or failed.
 
         Answers that were found after a read of this number hold as long as it is the same and nothing is
-        being put or deleted.
+        being put or deleted, but for the entries that the collector itself has moved since.
         """
 
     def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
@@ -120,6 +120,15 @@ class EntryLocations(Protocol):
 
     def put_many(self, keys: Sequence[bytes], locations: Sequence[int], *, sync: bool = True) -> None:
         """Set the locations of ``keys``, durably when ``sync`` is true: their records were forced before."""
+
+    def move_many(self, keys: Sequence[bytes], locations: Sequence[int]) -> None:
+        """Set the locations of entries that the collector has copied; the copies were forced before.
+
+        It does not count as a change, and is durable with the next :meth:`sync`.
+        """
+
+    def sync(self) -> None:
+        """Make everything durable that was put or moved before the call."""
 
     def last_entry(self, ledger: int) -> int | None:
         """Return the largest entry id of a ledger, None when it has no entries."""

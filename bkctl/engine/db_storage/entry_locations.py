@@ -37,7 +37,7 @@ class EntryLocationIndex:
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
-        #: Grows behind every put and every deletion.
+        #: Grows behind every put and every deletion, not behind a move.
         self.changes = 0
 
     def put_many(self, keys: Sequence[bytes], locations: Sequence[int], *, sync: bool = True) -> None:
@@ -46,16 +46,30 @@ class EntryLocationIndex:
         Without ``sync`` they are durable with the next call that has it. In batches of at most
         ``OPERATIONS_MAX``, of which a failure may leave some in the store.
         """
-        if len(keys) != len(locations):
-            raise ValueError(f"{len(keys)} keys for {len(locations)} locations")
         try:
-            for first in range(0, len(keys), OPERATIONS_MAX):
-                stop = first + OPERATIONS_MAX
-                # The last one's sync makes the others durable: they stand before it in the write-ahead log.
-                last = sync and stop >= len(keys)
-                self._store.write(Puts(keys[first:stop], _encoded(locations[first:stop])), sync=last)
+            self._put(keys, locations, sync=sync)
         finally:
             self.changes += 1
+
+    def move_many(self, keys: Sequence[bytes], locations: Sequence[int]) -> None:
+        """Set the locations of entries that were copied; this counts as no change, and :meth:`sync` ends it.
+
+        The logs with the copies were forced before. Until the sync a crash may leave either location.
+        """
+        self._put(keys, locations, sync=False)
+
+    def sync(self) -> None:
+        """Make everything durable that was put or moved before the call."""
+        self._store.write((), sync=True)
+
+    def _put(self, keys: Sequence[bytes], locations: Sequence[int], *, sync: bool) -> None:
+        if len(keys) != len(locations):
+            raise ValueError(f"{len(keys)} keys for {len(locations)} locations")
+        for first in range(0, len(keys), OPERATIONS_MAX):
+            stop = first + OPERATIONS_MAX
+            # The last one's sync makes the others durable: they stand before it in the write-ahead log.
+            last = sync and stop >= len(keys)
+            self._store.write(Puts(keys[first:stop], _encoded(locations[first:stop])), sync=last)
 
     def count_estimate(self) -> int:
         """Return about how many rows there are, as the store estimates it."""

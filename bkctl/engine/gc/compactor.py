@@ -4,11 +4,11 @@ In pieces, each of which is moved while no flush runs::
 
     check that the index still points at the old record
     append to the current log, force      the copy is durable
-    new locations into the index, synced  the old record is not needed any more
+    new locations into the index          a crash leaves the old location or the new one
 
-Only when every piece is through, and no row points into the log any more, the log is removed, and the
-directory synced. A crash anywhere leaves the log and at worst a copy of some of its entries that no row
-points at; index rows name the old record or the new one, and both are there.
+Only when every piece is through, and no row points into the log any more, the index is synced, the log
+removed, and the directory synced. A crash anywhere leaves the log and at worst a copy of some of its entries
+that no row points at; index rows name the old record or the new one, and both are there.
 
 An entry that is written again during the compaction has another location when the turn of its piece comes, or
 gets one by a later flush, which wins. An entry of a ledger that was deleted has no location.
@@ -19,6 +19,7 @@ Source: ``org.apache.bookkeeper.bookie.EntryLogCompactor``.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from contextlib import closing
 from functools import partial
 
 from bkctl.engine.gc.copying import Copied, Piece, still_there
@@ -45,9 +46,12 @@ class Compactor(LogCompactor):
         where the index has it, NoSpaceError, StorageError; the log is still there then, and nothing is lost.
         """
         copied = Copied()
-        for piece in self._pieces(log_id, dead, holes, copied):
-            copied.add(self._storage.while_quiet(partial(self._move, piece)))
+        with closing(self._pieces(log_id, dead, holes, copied)) as pieces:
+            for piece in pieces:
+                copied.add(self._storage.while_quiet(partial(self._move, piece)))
         self._check_none_left(log_id, dead, copied, rows)
+        # The new locations are on disk from here on, so that the old records are not needed any more.
+        self._storage.while_quiet(self._storage.locations.sync)
         self._remove_log(log_id)
         return copied
 
@@ -60,7 +64,6 @@ class Compactor(LogCompactor):
             fresh = [logs.append_batch(batch) for batch in batches]
             # The copies are on disk when this returns; only then may the index name them.
             logs.force()
-            for number, (batch, places) in enumerate(zip(batches, fresh, strict=True), 1):
-                # The rows are synced at the end: nothing points at the old records from there on.
-                locations.put_many(batch.key_list(), places, sync=number == len(batches))
+            for batch, places in zip(batches, fresh, strict=True):
+                locations.move_many(batch.key_list(), places)
         return piece

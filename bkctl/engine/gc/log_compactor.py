@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Generator, Sequence
 from contextlib import suppress
 
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.gc.copying import Copied, LivePieces, Pace, Piece
+from bkctl.engine.gc.one_ahead import OneAhead
 from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import NoSpaceError, NotFoundError
@@ -26,15 +27,17 @@ class LogCompactor:
 
     def _pieces(
         self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]], copied: Copied
-    ) -> Iterator[Piece]:
+    ) -> Generator[Piece]:
         """Yield the live entries of a log, as fast as the rate limit allows; ``copied`` learns if it is all.
 
         Raises as :class:`LivePieces`.
         """
         pieces = LivePieces(self._storage, self._filesystem, self._settings, log_id, dead, holes)
-        for piece in pieces:
-            self._pace(len(piece), piece.size_bytes)
-            yield piece
+        # One piece is read while the one before it is copied and synced.
+        with OneAhead(pieces, f"reading log {log_id:x} ahead") as ahead:
+            for piece in ahead:
+                self._pace(len(piece), piece.size_bytes)
+                yield piece
         copied.is_all = pieces.is_all
 
     def _check_all_copied(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Container, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
@@ -64,11 +64,12 @@ class LogCopier(LogCompactor):
         target: LogWriter | None = None
         done = False
         try:
-            for piece in self._pieces(log_id, dead, holes, copied):
-                if target is None:
-                    target = self._begin(directory)
-                _append(target, piece)
-                copied.add(piece)
+            with closing(self._pieces(log_id, dead, holes, copied)) as pieces:
+                for piece in pieces:
+                    if target is None:
+                        target = self._begin(directory)
+                    _append(target, piece)
+                    copied.add(piece)
             self._check_all_copied(log_id, dead, copied, rows)
             if target is not None:
                 target.finish()
@@ -109,6 +110,8 @@ class LogCopier(LogCompactor):
                 if isinstance(item, RecordWindow):
                     for window in item.parts(PASS_ENTRIES, len(item.buffer)):
                         self._storage.while_quiet(partial(self._change_rows, window, target, source))
+        # The rows are on disk: nothing points at the source any more.
+        self._storage.while_quiet(self._storage.locations.sync)
 
     def _change_rows(self, window: RecordWindow, target: int, source: int) -> None:
         """Change rows under the flush lock; a row that a flush has changed since is newer and stays."""
@@ -121,8 +124,7 @@ class LogCopier(LogCompactor):
         if any(in_source):
             first = first_location(window, target)
             fresh = [first + start for start in compress(array("q", starts), in_source)]
-            # The rows are synced: nothing points at the source any more when all windows are through.
-            locations.put_many(list(compress(keys, in_source)), fresh)
+            locations.move_many(list(compress(keys, in_source)), fresh)
 
     def _remove_quietly(self, path: str) -> None:
         # The next recovery removes a file that stays.

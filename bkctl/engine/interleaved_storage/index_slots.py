@@ -30,7 +30,7 @@ class SlotIndex:
     def __init__(self, files: IndexFiles, ledgers: HeaderIndex) -> None:
         self._files = files
         self._ledgers = ledgers
-        #: Grows behind every put and every deletion.
+        #: Grows behind every put and every deletion, not behind a move.
         self.changes = 0
 
     @property
@@ -63,16 +63,28 @@ class SlotIndex:
 
         Without ``sync`` they are durable with the next call that has it.
         """
-        if len(keys) != len(locations):
-            raise ValueError(f"{len(keys)} keys for {len(locations)} locations")
         try:
-            self._put_runs(list(_by_ledger(keys)), locations)
+            self._put(keys, locations)
             if sync:
                 self._files.sync()
         finally:
             self.changes += 1
 
-    def _put_runs(self, runs: Sequence[tuple[int, list[int]]], locations: Sequence[int]) -> None:
+    def move_many(self, keys: Sequence[bytes], locations: Sequence[int]) -> None:
+        """Set the locations of entries that were copied; this counts as no change, and :meth:`sync` ends it.
+
+        The logs with the copies were forced before. Until the sync a crash may leave either location.
+        """
+        self._put(keys, locations)
+
+    def sync(self) -> None:
+        """Make everything durable that was put or moved before the call."""
+        self._files.sync()
+
+    def _put(self, keys: Sequence[bytes], locations: Sequence[int]) -> None:
+        if len(keys) != len(locations):
+            raise ValueError(f"{len(keys)} keys for {len(locations)} locations")
+        runs = list(_by_ledger(keys))
         self._make_files({ledger for ledger, _ in runs})
         at = 0
         for ledger, entries in runs:

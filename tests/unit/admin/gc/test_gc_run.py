@@ -436,7 +436,8 @@ def test_nothing_is_unlinked_before_what_it_depends_on_is_durable(
         monkeypatch.setattr(owner, name, recorded)
 
     record(EntryLocationIndex, "delete_ledgers", "locations deleted")
-    record(EntryLocationIndex, "put_many", "locations put")
+    record(EntryLocationIndex, "move_many", "locations put")
+    record(EntryLocationIndex, "sync", "locations durable")
     record(LedgerIndex, "flush", "rows durable")
     record(EntryLogger, "force", "copies durable")
     record(EntryLogger, "remove", "unlinked")
@@ -445,7 +446,7 @@ def test_nothing_is_unlinked_before_what_it_depends_on_is_durable(
     assert [label for label, _ in groupby(done)] == [
         *("locations deleted", "rows durable"),
         *("unlinked", "names durable"),
-        *("copies durable", "locations put", "unlinked", "names durable"),
+        *("copies durable", "locations put", "locations durable", "unlinked", "names durable"),
     ]
 
 

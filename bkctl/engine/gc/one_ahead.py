@@ -1,0 +1,76 @@
+"""An iteration that is one item ahead of who takes the items, on a thread of its own.
+
+So a piece of a log is read and looked up while the piece before it waits for the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from bkctl.engine.engine_thread import EngineThread
+from bkctl.errors import BkctlError
+
+_T = TypeVar("_T")
+
+
+class _End:
+    """The end of the iteration, with the error that ended it."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+class OneAhead(Iterator[_T], Generic[_T]):
+    """Yields the items of ``items``, of which it makes one while the caller works on the one before.
+
+    Bound: one item that is made, besides the caller's. An error of the iteration is raised in its place. The
+    thread begins with the context and has ended when the context ends, which waits for an item in the
+    making. Entering raises StorageError when the system gives no thread.
+    """
+
+    def __init__(self, items: Iterable[_T], name: str) -> None:
+        self._items = iter(items)
+        self._made: SimpleQueue[_End | tuple[_T]] = SimpleQueue()
+        # True for each item that is to be made, False for the end.
+        self._wanted: SimpleQueue[bool] = SimpleQueue()
+        self._thread = EngineThread(name, self._run, self._broken)
+
+    def __enter__(self) -> OneAhead[_T]:
+        self._wanted.put(True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._wanted.put(False)
+        self._thread.join()
+
+    def __next__(self) -> _T:
+        made = self._made.get()
+        if isinstance(made, _End):
+            # Once more for a caller who asks again.
+            self._made.put(_End())
+            if made.error is not None:
+                raise made.error
+            raise StopIteration
+        self._wanted.put(True)
+        return made[0]
+
+    def _run(self) -> None:
+        while self._wanted.get():
+            try:
+                item = next(self._items)
+            except StopIteration:
+                self._made.put(_End())
+                return
+            except BaseException as error:  # noqa: BLE001 - raised where the item is asked for
+                self._made.put(_End(error))
+                return
+            self._made.put((item,))
+
+    def _broken(self, error: BkctlError) -> None:
+        """End the iteration with what ended the thread."""
+        self._made.put(_End(error))
