@@ -79,3 +79,33 @@ def test_no_context_can_be_called_none(run_cli: Run, tmp_path: Path, monkeypatch
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     done = run_cli("context", "add", "none", "--metadata", f"embedded://{tmp_path}/other.db")
     assert (done.exit_code, "choose another name" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("source", ["dump", "store"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "entrylog verify",
+        "entrylog scan",
+        "journal verify",
+        "journal scan",
+        "entrylog salvage 0",
+        "journal salvage",
+    ],
+)
+def test_commands_over_files_refuse_it_by_the_cookie_beside_the_files(
+    run_cli: Run, bookie: DoctoredBookie, other: str, tmp_path: Path, words: str, source: str
+) -> None:
+    """Sound entries would be called damaged, and a salvage would leave them out."""
+    named = other
+    if source == "dump":
+        named = str(tmp_path / "dump.json")
+        assert run_cli("metadata", "dump", "--metadata", other, "--out", named).exit_code == 0
+    more = {"entrylog salvage 0": ["--dry-run"], "journal salvage": ["--dry-run", "--in-place"]}
+    done = run_cli(*words.split(), bookie.root, "--metadata", named, *more.get(words, []))
+    assert (done.exit_code, done.stdout) == (4, ""), done
+    assert "is of cluster" in done.stderr
+    # A file that was copied away, where no cookie is, is checked as it was asked for.
+    copy = tmp_path / "0.log"
+    copy.write_bytes(next(bookie.root.rglob("current/0.log")).read_bytes())
+    assert run_cli("entrylog", "verify", copy, "--metadata", named).exit_code in (1, 3)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
+from posixpath import join
 from typing import Protocol, runtime_checkable
 
-from bkctl.admin.ledgers.known_ledgers import names
+from bkctl.admin.ledgers.known_ledgers import names, refuse_another
+from bkctl.codec.cookie import decode_cookie
 from bkctl.codec.digest import Digester
 from bkctl.codec.ledger_metadata import LedgerMetadata
+from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.directory import COOKIE_NAME, read_small
 from bkctl.types import DigestType
 from bkctl.vfs import FileSystem
 
@@ -27,21 +32,37 @@ def digest_book(
     metadata_file: str | None = None,
     find: FindMetadata | None = None,
     password: bytes | None = None,
+    beside: Iterable[str] = (),
 ) -> DigestBook:
     """Return a book for ``--digest MODE`` (``auto``, ``off`` or a type), ledger metadata and a password.
 
     The metadata comes from a dump, and for ledgers that it does not have from ``find``, which is asked once
-    for each ledger. A ledger's password in the metadata wins over ``password``. Raises what reading the dump
-    raises; the book raises what ``find`` does.
+    for each ledger. A ledger's password in the metadata wins over ``password``. ``beside`` are the
+    directories of the files that are to be checked. Raises RefusedError where a cookie in one of them is of
+    another cluster than the metadata, and what reading the dump raises; the book raises what ``find`` does.
     """
     known: Mapping[int, Digester] | None = None
     if metadata_file is not None or find is not None:
-        dumped = {} if metadata_file is None else _known(filesystem, metadata_file, password)
+        clusters = _clusters(filesystem, beside)
+        source: object = find
+        if isinstance(source, OfCluster) and clusters:
+            _refuse_others(source.instance_id, clusters, "the metadata store")
+        dumped = {} if metadata_file is None else _known(filesystem, metadata_file, password, clusters)
         known = dumped if find is None else _FoundDigests(dumped, find, password)
     forced = None
     if mode not in ("auto", "off"):
         forced = _digester(DigestType(mode), password)
     return DigestBook(known, forced=forced, password=password, enabled=mode != "off")
+
+
+@runtime_checkable
+class OfCluster(Protocol):
+    """Metadata of a cluster that has an instance id."""
+
+    @property
+    def instance_id(self) -> str | None:
+        """The UUID of the cluster, None where it has none. Raises what the store raises."""
+        ...
 
 
 @runtime_checkable
@@ -104,10 +125,30 @@ def digesters_of(ledgers: Mapping[int, LedgerMetadata], password: bytes | None =
     return known
 
 
-def _known(filesystem: FileSystem, metadata_file: str, password: bytes | None) -> dict[int, Digester]:
+def _known(
+    filesystem: FileSystem, metadata_file: str, password: bytes | None, clusters: Collection[str]
+) -> dict[int, Digester]:
     from bkctl.scan.metadata_dump import load_metadata_dump  # protobuf and all; only when there is a dump
 
-    return digesters_of(load_metadata_dump(filesystem, metadata_file).ledgers, password)
+    dump = load_metadata_dump(filesystem, metadata_file)
+    _refuse_others(dump.instance_id, clusters, metadata_file)
+    return digesters_of(dump.ledgers, password)
+
+
+def _clusters(filesystem: FileSystem, directories: Iterable[str]) -> list[str]:
+    """Return the instance ids in the cookies of directories; a cookie that cannot be read says nothing."""
+    found: set[str] = set()
+    for directory in set(directories):
+        with suppress(NotFoundError, CorruptionError, StorageError):
+            cookie = decode_cookie(read_small(filesystem, join(directory, COOKIE_NAME)))
+            if cookie.instance_id:
+                found.add(cookie.instance_id)
+    return sorted(found)
+
+
+def _refuse_others(instance_id: str | None, clusters: Iterable[str], name: str) -> None:
+    for cluster in clusters:
+        refuse_another(instance_id, cluster, name)
 
 
 class _FoundDigests(Mapping[int, Digester]):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from posixpath import dirname
 from typing import Annotated, Any
 
 import typer
 
 from bkctl.admin.logs import file_steps
-from bkctl.admin.logs.digests import digest_book
 from bkctl.commands.entrylog import quarantine, salvage
 from bkctl.commands.frame.entry_options import Digest, DigestOption, Payload, PayloadOption
 from bkctl.commands.frame.entry_rows import ENTRY_KEYS, EntryRows
@@ -221,10 +221,9 @@ def scan_command(
     found = _Findings()
     unopened = Unopened()
     with (
-        metadata.opened() as (dump, find),
+        metadata.book(digest, secret, [dirname(log.path) for log in logs]) as book,
         progress("scanning", sum(log.size_bytes for log in logs), streams_rows=True) as advance,
     ):
-        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         items = found.watch(
             entrylogs.scan_logs(
                 filesystem, logs, book, Wanted(ledger, entry, file_bytes), advance, unopened.add
@@ -305,10 +304,9 @@ def verify_command(
     secret = password.read()
     unopened = Unopened()
     with (
-        metadata.opened() as (dump, find),
+        metadata.book(digest, secret, [dirname(log.path) for log in logs]) as book,
         progress("verifying", sum(log.size_bytes for log in logs)) as advance,
     ):
-        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         verdicts = list(entrylogs.verify_logs(filesystem, logs, book, advance, unopened.add))
     write_verdicts(verdicts, file_steps.of_log, output)
     tell_unchecked(verdicts, book)

@@ -103,7 +103,6 @@ def salvage_command(
     """
     from bkctl.admin.entrylogs.log_place import find_log
     from bkctl.admin.index.stopped_index import rocks_databases
-    from bkctl.admin.logs.digests import digest_book
     from bkctl.admin.repairs.repair_undo import settle_before
     from bkctl.directories.holders import DirectoryLock
 
@@ -112,8 +111,7 @@ def salvage_command(
     place = find_log(filesystem, paths, log_id)
     settle_before(filesystem, place.every_dir, dry_run=dry_run)
     place = find_log(filesystem, paths, log_id)
-    with metadata.opened() as (dump, find):
-        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
+    with metadata.book(digest, secret, [place.current_dir]) as book:
         if dry_run:
             salvage = _planned(filesystem, place, book, databases)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -12,10 +12,12 @@ import typer
 
 from bkctl.commands.frame.bookie_options import ConfigurationOptions
 from bkctl.commands.frame.cluster_options import ClusterOptions, finder_at
+from bkctl.commands.frame.entry_options import Digest
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkctl.admin.logs.digests import FindMetadata
+    from bkctl.scan.digest_book import DigestBook
 
 _URI_MARKS = ("://", "metadata-store:")
 
@@ -93,6 +95,26 @@ class LedgerMetadataOptions:
         dump, uri = dump_and_store(self.metadata, self.ledger_metadata, self.metadata_uri)
         with finder_at(uri) as find:
             yield dump, find
+
+    @contextmanager
+    def book(self, digest: Digest, password: bytes | None, beside: Iterable[str]) -> Iterator[DigestBook]:
+        """Open what is named, and give the book by which the entries of files are checked.
+
+        ``beside`` are the directories of the files. Raises RefusedError where a cookie in one of them is of
+        another cluster, and as :meth:`opened` does.
+        """
+        from bkctl.admin.logs.digests import digest_book
+        from bkctl.vfs import PosixFileSystem
+
+        with self.opened() as (dump, find):
+            yield digest_book(
+                PosixFileSystem(),
+                mode=digest.value,
+                metadata_file=dump,
+                find=find,
+                password=password,
+                beside=beside,
+            )
 
 
 def dump_and_store(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from posixpath import dirname
 from typing import Annotated, Any
 
 import typer
 
 from bkctl.admin.logs import file_steps
-from bkctl.admin.logs.digests import digest_book
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
@@ -133,10 +133,9 @@ def scan_command(
     work = _Scan(payload.value, padding, show_secrets)
     unopened = Unopened()
     with (
-        metadata.opened() as (dump, find),
+        metadata.book(digest, secret, [dirname(file.path) for file in files]) as book,
         progress("scanning", sum(file.size_bytes for file in files), streams_rows=True) as advance,
     ):
-        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         items = journals.scan_journals(
             filesystem,
             files,
@@ -269,10 +268,9 @@ def verify_command(
     secret = password.read()
     unopened = Unopened()
     with (
-        metadata.opened() as (dump, find),
+        metadata.book(digest, secret, [dirname(file.path) for file in files]) as book,
         progress("verifying", sum(file.size_bytes for file in files)) as advance,
     ):
-        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         verdicts = list(
             journals.verify_journals(filesystem, files, book, mark=mark, advance=advance, failed=unopened.add)
         )

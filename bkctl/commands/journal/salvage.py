@@ -148,8 +148,15 @@ def _plan(
     from bkctl.admin.logs.digests import digest_book, metadata_finder
 
     with metadata.opened() as (dump, find):
-        book = digest_book(filesystem, mode=digest.value, metadata_file=dump, find=find, password=secret)
         place = bookie.place_of(filesystem, *chosen)
+        book = digest_book(
+            filesystem,
+            mode=digest.value,
+            metadata_file=dump,
+            find=find,
+            password=secret,
+            beside=[place.directory.path],
+        )
         told = metadata_finder(filesystem, metadata_file=dump, find=find)
         return plan_salvage(filesystem, bookie, place, book, rocks_databases(), told)
 
