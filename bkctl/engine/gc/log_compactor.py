@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Container, Generator, Iterable, Sequence
 from contextlib import suppress
 
 from bkctl.config.server_keys.garbage import GcSettings
@@ -40,19 +40,6 @@ class LogCompactor:
                 yield piece
         copied.is_all = pieces.is_all
 
-    def _check_all_copied(
-        self, log_id: int, dead: Container[int], copied: Copied, rows: RowCounts | None
-    ) -> None:
-        """Check that all was copied that the index has in a log, if the log does not prove it.
-
-        Call it before a row is changed. Raises CorruptionError where the index points at more.
-        """
-        if copied.is_all:
-            return
-        if rows is None or rows.count(log_id) != copied.entries:
-            # Rows that a flush has changed since are elsewhere: they are counted once more.
-            self._refuse_rows(log_id, dead, copied.entries)
-
     def _check_none_left(
         self, log_id: int, dead: Container[int], copied: Copied, rows: RowCounts | None
     ) -> None:
@@ -68,8 +55,10 @@ class LogCompactor:
         if before != copied.entries:
             self._refuse_rows(log_id, dead)
 
-    def _refuse_rows(self, log_id: int, dead: Container[int] = (), copied: int = 0) -> None:
-        """Raise CorruptionError where more rows point into a log than entries of it were copied."""
+    def _refuse_rows(
+        self, log_id: int, dead: Container[int] = (), copied: Iterable[Sequence[bytes]] = ()
+    ) -> None:
+        """Raise CorruptionError where a row points into a log, but for those of the keys that were copied."""
         refuse_rows(
             self._storage.locations,
             log_id,

@@ -8,7 +8,7 @@ The subclasses decide on the further steps.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,7 +70,8 @@ class LogCopier(LogCompactor):
                         target = self._begin(directory)
                     _append(target, piece)
                     copied.add(piece)
-            self._check_all_copied(log_id, dead, copied, rows)
+            copies = () if target is None else (join(directory, compacting_name(target.log_id)),)
+            self._check_all_copied(log_id, dead, copied, copies, rows)
             if target is not None:
                 target.finish()
                 # Records, map and header are on disk before the name says that they are.
@@ -94,12 +95,56 @@ class LogCopier(LogCompactor):
         target.write_header()
         return target
 
+    def _check_all_copied(
+        self,
+        log_id: int,
+        dead: Container[int],
+        copied: Copied,
+        copies: Sequence[str],
+        rows: RowCounts | None,
+    ) -> None:
+        """Check that the copies have all that the index has in a log, if the log does not prove it.
+
+        Call it before a row is changed. Raises CorruptionError where the index points at more.
+        """
+        if copied.is_all:
+            return
+        if rows is not None:
+            before = rows.counted(log_id)
+            if before == copied.entries:
+                return
+            # Counted behind the copying: entries whose rows a flush has changed by now must not count,
+            # or they would make up for rows of which nothing was found.
+            if before is None and rows.count(log_id) == self._still_named(log_id, copies):
+                return
+        self._refuse_rows(log_id, dead, self._keys_in(copies))
+
+    def _still_named(self, source: int, copies: Sequence[str]) -> int:
+        """Count the entries of the copies whose rows name their source."""
+        locations = self._storage.locations
+        count = 0
+        for keys in self._keys_in(copies):
+            count += sum(place != ABSENT and place >> 32 == source for place in locations.places(keys))
+        return count
+
+    def _keys_in(self, copies: Sequence[str]) -> Iterator[list[bytes]]:
+        for path in copies:
+            for window in self._windows_of(path):
+                yield keys_of(_joined_keys(window)[1])
+
     def _change_index(self, target: int, source: int) -> None:
         """Give every entry of the target whose row still names the source its new location, durably.
 
         Raises CorruptionError for a target that is not whole, StorageError.
         """
-        with EntryLogScan(self._filesystem, self._path(target)) as scan:
+        for window in self._windows_of(self._path(target)):
+            self._storage.while_quiet(partial(self._change_rows, window, target, source))
+        # The rows are on disk: nothing points at the source any more.
+        self._storage.while_quiet(self._storage.locations.sync)
+
+    def _windows_of(self, path: str) -> Iterator[RecordWindow]:
+        """Yield the records of a copy. Raises CorruptionError for one that is not whole, StorageError."""
+        with EntryLogScan(self._filesystem, path) as scan:
             for item in record_windows(scan):
                 if isinstance(item, Damage):
                     raise corruption_of(item)
@@ -108,16 +153,11 @@ class LogCopier(LogCompactor):
                         "compacted log", offset=item.offset, expected="a record", found=item.found
                     ).located(scan.file.path)
                 if isinstance(item, RecordWindow):
-                    for window in item.parts(PASS_ENTRIES, len(item.buffer)):
-                        self._storage.while_quiet(partial(self._change_rows, window, target, source))
-        # The rows are on disk: nothing points at the source any more.
-        self._storage.while_quiet(self._storage.locations.sync)
+                    yield from item.parts(PASS_ENTRIES, len(item.buffer))
 
     def _change_rows(self, window: RecordWindow, target: int, source: int) -> None:
         """Change rows under the flush lock; a row that a flush has changed since is newer and stays."""
-        starts, _, joined = _kernels.records_but(
-            window.starts, window.sizes, window.ledgers, window.entries, ()
-        )
+        starts, joined = _joined_keys(window)
         keys = keys_of(joined)
         locations = self._storage.locations
         in_source = [there != ABSENT and there >> 32 == source for there in locations.places(keys)]
@@ -130,6 +170,12 @@ class LogCopier(LogCompactor):
         # The next recovery removes a file that stays.
         with suppress(BkctlError):
             self._filesystem.remove(path)
+
+
+def _joined_keys(window: RecordWindow) -> tuple[bytes, bytes]:
+    """Return the starts and the keys of a window's records, both as columns."""
+    starts, _, joined = _kernels.records_but(window.starts, window.sizes, window.ledgers, window.entries, ())
+    return starts, joined
 
 
 def _append(target: LogWriter, piece: Piece) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 
 from bkctl.codec.location import ABSENT
 from bkctl.engine.ledger_storage import EntryLocations
@@ -59,7 +59,8 @@ class RowCounts:
     """The rows into each of the logs that a pass compacts, of ledgers that are not ``dead``.
 
     The index is read once, for all logs, when a count is asked for first; most passes need none. Flushes
-    change rows later, so a count decides nothing alone: where it differs, :func:`refuse_rows` reads again.
+    take rows away from the logs later, and bring none: as many entries as were counted before are all. Where
+    fewer were met, :func:`refuse_rows` reads again.
     """
 
     def __init__(
@@ -96,24 +97,31 @@ def refuse_rows(
     dead: Container[int],
     going_on: Callable[[], None],
     *,
-    copied: int = 0,
+    copied: Iterable[Sequence[bytes]] = (),
 ) -> None:
-    """Raise CorruptionError where more rows point into a log than entries of it were ``copied``.
+    """Raise CorruptionError where a row points into a log, but for those of entries that were ``copied``.
 
-    Raises as :func:`rows_pointing`, too.
+    ``copied`` gives the keys of these some at a time. Their number decides nothing: while a log is copied,
+    flushes change rows of entries that were copied, and rows that nothing was found for stay.
+
+    Raises as :func:`rows_pointing`, too, and what ``copied`` raises.
     """
-    rows = [row for row in rows_pointing(locations, [log_id], going_on) if _ledger(row[0]) not in dead]
-    if len(rows) > copied:
-        key, place = rows[0]
+    pointing = rows_pointing(locations, [log_id], going_on)
+    rows = {key: place for key, place in pointing if _ledger(key) not in dead}
+    for keys in copied:
+        going_on()
+        for key in keys:
+            rows.pop(key, None)
+    if rows:
+        key, place = next(iter(rows.items()))
         ledger, entry = _KEY.unpack(key)
         raise CorruptionError(
             "entry log",
             # The row of an entry names the byte behind its size.
-            offset=0 if copied else (place & _OFFSET) - _SIZE_BYTES,
+            offset=(place & _OFFSET) - _SIZE_BYTES,
             expected="a record of the ledger and entry at each place that the index names",
-            found=f"none at {len(rows) - copied} of them"
-            + ("" if copied else f", of ledger {ledger}, entry {entry} first")
-            + " (bkctl entrylog salvage)",
+            found=f"none at {len(rows)} of them, of ledger {ledger}, entry {entry} first"
+            " (bkctl entrylog salvage)",
             path=path,
         )
 

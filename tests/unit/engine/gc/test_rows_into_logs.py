@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from typing import Any
 
 import pytest
 
 from bkctl.codec.digest import Digester
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.engine.gc import settled_logs
-from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows, rows_into
+from bkctl.engine.gc.log_copier import LogCopier
+from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows, rows_into, rows_pointing
 from bkctl.errors import BookieIOError, CorruptionError
 from bkctl.types import DigestType
 from tests.support.storage_rig import DIRECTORY
@@ -193,11 +195,38 @@ def test_rows_are_counted_by_log_but_for_those_of_dead_ledgers() -> None:
 def test_the_first_row_that_still_points_there_is_named() -> None:
     rig = opened()
     rig.fill([1, 2], entries=20)
-    rows = rows_into(rig.storage.locations, [0], {1}, lambda: None)[0]
-    refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None, copied=rows)
-    offset, _, entry = record_of(rig, 2, 0)
-    with pytest.raises(CorruptionError, match=f"ledger 2, entry {entry} first") as caught:
-        refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None)
-    assert (caught.value.path, caught.value.offset) == (LOG, offset)
-    with pytest.raises(CorruptionError, match="none at 1 of them"):
-        refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None, copied=rows - 1)
+    keys = [key for key, _ in rows_pointing(rig.storage.locations, [0], lambda: None) if key[7] == 2]
+    refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None, copied=[keys[:2], keys[2:]])
+    for left in (0, 3):
+        offset, _, entry = record_of(rig, 2, left)
+        where = f"none at {len(keys) - left} .* entry {entry} first"
+        with pytest.raises(CorruptionError, match=where) as caught:
+            refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None, copied=[keys[:left]])
+        assert (caught.value.path, caught.value.offset) == (LOG, offset)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_row_that_a_flush_changes_meanwhile_makes_up_for_no_row_without_a_record(
+    counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many entries were copied as the index has rows into the log, and one row was not among these."""
+    rig = opened(transactional=True)
+    rig.fill([1, 2, 3], entries=12)
+    renamed(rig)
+    _, _, entry = record_of(rig, 3, 0)
+    rig.cluster.live -= {1, 2}
+    copy = LogCopier._check_all_copied
+
+    def written_again(self: LogCopier, log_id: int, dead: Container[int], *rest: Any) -> None:
+        if log_id == 0:
+            if counted:
+                rest[-1].count(0)
+            rig.write(3, [entry])
+            rig.storage.flush()
+        copy(self, log_id, dead, *rest)
+
+    monkeypatch.setattr(LogCopier, "_check_all_copied", written_again)
+    report = rig.collect(MAJOR)
+    assert (report.set_aside_logs, "0.log" in rig.log_names()) == (1, True)
+    (why,) = rig.collector.status().set_aside.values()
+    assert "none at 1 of them, of ledger 3" in why
