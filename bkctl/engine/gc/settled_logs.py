@@ -5,7 +5,7 @@ its ledgers: from memory, from the rows of an earlier pass, or by reading the lo
 index points is quarantined; it is read once, not copied, and goes when all of its ledgers are dead.
 
 A log is believed to have no live ledger when its map was read in the run of the bookie that has written it.
-Of older logs, whose map may have changed since, the index is asked whether it has an entry there.
+Of other logs, whose map may have changed since or is none, the index is asked whether it has an entry there.
 """
 
 from __future__ import annotations
@@ -174,7 +174,9 @@ class SettledLogs:
     ) -> list[LogUsage | LogTotals]:
         """Return those of the logs that seem to have no live ledger into which no row points, either."""
         assert self._newest_older is not None, "the logs were read"
-        asked = [usage.log_id for usage in empty if usage.log_id <= self._newest_older]
+        asked = [
+            usage.log_id for usage in empty if usage.log_id <= self._newest_older or usage.source != "map"
+        ]
         pointed = rows_into(self._storage.locations, asked, dead, self._pace.check)
         for log_id, rows in pointed.items():
             self._read_records(report, log_id, rows, dead)

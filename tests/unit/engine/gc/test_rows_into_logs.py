@@ -230,3 +230,19 @@ def test_a_row_that_a_flush_changes_meanwhile_makes_up_for_no_row_without_a_reco
     assert (report.set_aside_logs, "0.log" in rig.log_names()) == (1, True)
     (why,) = rig.collector.status().set_aside.values()
     assert "none at 1 of them, of ledger 3" in why
+
+
+def test_a_log_of_this_run_whose_map_is_none_goes_only_when_no_row_points_there() -> None:
+    """A full disk had no room for the map; then one bit of each live record's ledger id was flipped."""
+    rig = opened()
+    rig.collect()
+    rig.fill([1, 2], entries=20)
+    number = 0
+    write(rig, 8, bytes(12))
+    while rig.disk.files[LOG].count((2).to_bytes(8, "big") + number.to_bytes(8, "big")):
+        offset, _, _ = record_of(rig, 2, 0)
+        write(rig, offset + 4, (2 ^ 0x100).to_bytes(8, "big"))
+        number += 1
+    rig.cluster.live -= {1}
+    assert rig.collect().set_aside_logs == 1
+    assert "0.log" in rig.log_names()
