@@ -26,10 +26,10 @@ from bkctl.directories.index_spaces import IndexSpace
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.log_usage import LogUsages
-from bkctl.engine.gc.rows_into_logs import RowCounts
+from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows, rows_into
 from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
-from bkctl.engine.ledger_storage import LogKeeper
+from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, RefusedError
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.directory import LogFile, is_key_value_store
@@ -209,7 +209,7 @@ def perform(
                 storage.locations.delete_ledgers(work.gone)
             yield _deletion(work, done=True)
         removed: list[int] = []
-        yield from _remove(keepers, work, removed)
+        yield from _remove(storage.locations, keepers, work, removed)
         for keeper in keepers.values():
             yield from _compact(filesystem, keeper, work, removed, advance)
         _forget(filesystem, space, removed)
@@ -354,9 +354,22 @@ def _finish(filesystem: WritableFileSystem, keeper: LogKeeper, work: Work) -> It
         yield RunRow(directory, LEFT, log_id, path, 0, 0, 0, 0, reason, False)
 
 
-def _remove(keepers: Mapping[str, LogKeeper], work: Work, removed: list[int]) -> Iterator[RunRow]:
+def _remove(
+    locations: EntryLocations, keepers: Mapping[str, LogKeeper], work: Work, removed: list[int]
+) -> Iterator[RunRow]:
+    """Remove the logs whose records are of no live ledger, if the index says so as well.
+
+    The ids in records have no checksum, and its rows do.
+    """
     steps = [step for step in work.steps if step.action == REMOVE]
+    pointed = rows_into(locations, [step.log_id for step in steps], work.dead, lambda: None)
     for step in steps:
+        if step.log_id in pointed:
+            try:
+                refuse_rows(locations, step.log_id, step.path, work.dead, lambda: None)
+            except CorruptionError as error:
+                yield _left(step, str(error), SET_ASIDE)
+                continue
         keepers[step.dir].entry_logger.remove(step.log_id)
         removed.append(step.log_id)
         yield _row(step, done=True)

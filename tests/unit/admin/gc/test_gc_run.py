@@ -104,6 +104,18 @@ def test_a_log_with_a_record_that_hides_a_live_entry_stays(bookie: Stopped, what
     assert LIVE - {(1, 5)} <= {row[:2] for row in index_rows(bookie.current())}
 
 
+def test_a_log_that_seems_to_be_garbage_stays_when_a_row_points_into_it(bookie: Stopped) -> None:
+    """One bit of the ledger id of its only live record is flipped, and no ledger of it is alive."""
+    log = bookie.current() / "2.log"
+    content = bytearray(log.read_bytes())
+    content[content.index((1).to_bytes(8, "big") + (200).to_bytes(8, "big")) + 6] ^= 1
+    log.write_bytes(content)
+    rows = bookie.run()
+    assert [(row.action, row.log_id, row.done) for row in rows] == [(REMOVE, 1, True), (SET_ASIDE, 2, False)]
+    assert "ledger 1, entry 200 first (bkctl entrylog salvage)" in rows[1].detail
+    assert log.read_bytes() == content
+
+
 def test_preparing_writes_nothing(bookie: Stopped) -> None:
     before = {path: path.stat().st_mtime_ns for path in bookie.root.rglob("*")}
     work = bookie.prepare(options=HALF)
