@@ -276,7 +276,7 @@ class Collector:
         if report.held_deletions:
             return
         self._logs.remove_garbage(report, dead)
-        self._compactions.run(report, dead, request)
+        self._compactions.run(report, dead, request, self._ledgers.undecided)
         self._logs.count()
         self.meters.active_ledgers = len(self._storage.ledgers)
 

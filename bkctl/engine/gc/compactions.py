@@ -27,7 +27,7 @@ from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settled_logs import SettledLogs
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import LogKeeper
-from bkctl.errors import BkctlError, CorruptionError, NoSpaceError
+from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, RefusedError
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -115,8 +115,17 @@ class Compactions:
         """Finish or remove what is left of compactions that were cut off; note where neither works."""
         self.unresolved = self._transactional.recover().unresolved | self._by_scratch.recover().unresolved
 
-    def run(self, report: PassReport, dead: Collection[int], request: Request | None) -> None:
-        """Run the compaction that is due or asked for, if there is one."""
+    def run(
+        self,
+        report: PassReport,
+        dead: Collection[int],
+        request: Request | None,
+        undecided: Container[int] = frozenset(),
+    ) -> None:
+        """Run the compaction that is due or asked for, if there is one.
+
+        ``undecided`` are ledgers that the index does not know, and of which nobody said that they are gone.
+        """
         kind, report.compaction_reason = policy.choose(
             self.due(Kind.MINOR),
             self.due(Kind.MAJOR),
@@ -128,12 +137,17 @@ class Compactions:
         report.compaction = self.running = kind
         self._progress.enter("compacting")
         try:
-            self._compact(report, kind, dead, request)
+            self._compact(report, kind, dead, request, GoneLedgers(self._storage, dead, undecided))
         finally:
             self.running = None
 
     def _compact(
-        self, report: PassReport, kind: Kind, dead: Collection[int], request: Request | None
+        self,
+        report: PassReport,
+        kind: Kind,
+        dead: Collection[int],
+        request: Request | None,
+        gone: GoneLedgers,
     ) -> None:
         settings = self._kind_settings(kind)
         started_s = self._clock.monotonic()
@@ -143,7 +157,6 @@ class Compactions:
             log_size_bytes=self._settings.log_size_bytes,
             scarce=self._disk_is_scarce(),
         )
-        gone = GoneLedgers(self._storage, dead)
         log_ids = [usage.log_id for usage in ordered]
         rows = RowCounts(self._storage.locations, log_ids, dead, self._pace.check)
         for done, usage in enumerate(ordered):
@@ -169,7 +182,7 @@ class Compactions:
         self._progress.log_id = usage.log_id
         try:
             copied = way(usage.log_id, dead, usage.holes, rows=rows)
-        except CorruptionError as error:
+        except (CorruptionError, RefusedError) as error:
             self._fates.set_aside(report, usage.log_id, error)
             return
         except NoSpaceError as error:

@@ -20,7 +20,7 @@ from bkctl.engine.cache.record_batch import RecordBatch, joined_batch, keys_of
 from bkctl.engine.gc.log_reading import corruption_of
 from bkctl.engine.gc.whole_log import WholeLog
 from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
-from bkctl.errors import CorruptionError
+from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.damage import Damage
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.record_windows import RecordWindow, record_windows
@@ -125,7 +125,8 @@ class LivePieces(Iterable[Piece]):
 
     A piece ends with the ``piece_entries_max`` or ``piece_bytes_max`` of the settings, and one window of the
     scan later at most. The index may have changed when the piece is used. Iterating raises CorruptionError at
-    the first damage, StorageError, NotFoundError.
+    the first damage, RefusedError at a record of a ledger that :class:`GoneLedgers` refuses, StorageError,
+    NotFoundError.
     """
 
     def __init__(
@@ -220,11 +221,17 @@ class GoneLedgers(Container[int]):
 
     The ledgers of earlier passes have no row, and the index has no entry of theirs; entries that it gets
     later are in other logs. So the index is asked once for each such ledger, and not entry by entry.
+
+    The ``undecided`` are not dead although the index may have nothing of them: it may have lost that. Asking
+    for one of which it has nothing raises RefusedError: its entries in a log may be all there is.
     """
 
-    def __init__(self, storage: LogKeeper, dead: Container[int]) -> None:
+    def __init__(
+        self, storage: LogKeeper, dead: Container[int], undecided: Container[int] = frozenset()
+    ) -> None:
         self._storage = storage
         self._dead = dead
+        self._undecided = undecided
         self._known: dict[int, bool] = {}
 
     def __contains__(self, ledger: object) -> bool:
@@ -232,6 +239,12 @@ class GoneLedgers(Container[int]):
         gone = self._known.get(ledger)
         if gone is None:
             gone = self._known[ledger] = ledger in self._dead or self._is_nowhere(ledger)
+            if gone and ledger in self._undecided:
+                del self._known[ledger]
+                raise RefusedError(
+                    f"it has entries of ledger {ledger}, of which the index has nothing, and which is not"
+                    " proved to be gone: bkctl index rebuild"
+                )
         return gone
 
     def _is_nowhere(self, ledger: int) -> bool:

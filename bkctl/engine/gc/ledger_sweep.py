@@ -55,6 +55,9 @@ class LedgerSweep:
         meters: GcMeters,
         replicas: ReplicaDirectory | None = None,
     ) -> None:
+        #: Ledgers with bytes in the logs that the last sweep has neither found in the index nor dead. Where
+        #: the index has lost them, the logs have all there is.
+        self.undecided = LedgerSet()
         self._storage = storage
         self._cluster = cluster
         self._clock = clock
@@ -97,7 +100,9 @@ class LedgerSweep:
         unknown = in_logs - indexed
         in_logs.clear()
         try:
-            return self._sweep(report, indexed, unknown, in_phase)
+            dead = self._sweep(report, indexed, unknown, in_phase)
+            self.undecided = unknown - LedgerSet(dead)
+            return dead
         finally:
             indexed.clear()
 

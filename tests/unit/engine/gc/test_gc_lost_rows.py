@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from bkctl.codec.digest import Digester
 from bkctl.errors import ConnectionFailedError, NoSpaceError, StorageError
 from bkctl.kvstore.base import Delete
+from bkctl.types import DigestType
 from tests.support.faulty_store import StoreFaultRule
-from tests.support.storage_rig import key_of
-from tests.unit.engine.gc.gc_rig import MAJOR, opened
+from tests.support.storage_rig import DIRECTORY, key_of
+from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, digested_by, opened
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
@@ -74,4 +76,33 @@ def test_a_listing_alone_is_no_proof_for_a_ledger_whose_row_is_lost() -> None:
     logs = len(rig.log_names())
     assert rig.collect(MAJOR).compacted_logs
     assert len(rig.log_names()) < logs
+    rig.check(3, 12)
+
+
+@TRANSACTIONAL
+@pytest.mark.parametrize("asked", [True, False], ids=["kept here", "not known"])
+@pytest.mark.parametrize("digest", [DigestType.DUMMY, DigestType.CRC32C])
+def test_entries_of_a_ledger_of_which_the_index_has_nothing_keep_their_log(
+    transactional: bool, asked: bool, digest: DigestType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger's row and its locations are lost; the cluster says that it belongs here, or nothing."""
+    digested_by(Digester(digest), monkeypatch)
+    rig = opened(transactional=transactional)
+    rig.fill([1, 2, 3], entries=12)
+    rig.storage.ledgers.delete(1)
+    rig.location_rows.write([Delete(key_of(1, entry)) for entry in range(12)], sync=True)
+    rig.cluster.live.remove(2)
+    if not asked:
+        rig.collect()
+        rig.cluster.listing_error = ConnectionFailedError("away")
+    report = rig.collect(MAJOR)
+    assert (report.compacted_logs, report.failure) == (0, None)
+    assert report.set_aside_logs
+    left = b"".join(rig.disk.files[f"{DIRECTORY}/{name}"] for name in rig.log_names())
+    assert all(key_of(1, entry) in left for entry in range(12))
+    # It is no quarantine: as soon as the ledger is known to be gone its logs are compacted.
+    rig.cluster.live.remove(1)
+    rig.cluster.listing_error = None
+    assert rig.collector.status().set_aside == {}
+    assert rig.collect(MAJOR).compacted_logs
     rig.check(3, 12)
