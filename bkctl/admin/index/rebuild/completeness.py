@@ -88,6 +88,8 @@ def judge_logs(
             judged.unproved = "the metadata are older than what the bookie wrote last (--metadata)"
         elif unknown is not None:
             judged.unproved = f"{unknown}, so that the metadata do not tell all that it has to have"
+        elif not expected.placed:
+            judged.unproved = f"the metadata place no ledger on {known.bookie}, which may have had another id"
     if judged.unproved is None:
         judged.doubts.clear()
     return judged

@@ -23,12 +23,14 @@ class ExpectedEntries:
     """The entries of all ledgers of a cluster that a bookie has to have, and what is not known of them.
 
     Of a closed ledger they are known; of one that is open, those in front of its last segment.
-    ``open_ledgers`` and ``unread`` (metadata that do not make sense) count the others.
+    ``open_ledgers`` and ``unread`` (metadata that do not make sense) count the others, ``placed`` all ledgers
+    whose metadata name the bookie.
     """
 
     def __init__(self, known: KnownLedgers, serves: Callable[[int], bool]) -> None:
         self._known = known
         self._serves = serves
+        self.placed = 0
         self.open_ledgers = 0
         self.first_open: int | None = None
         self.unread = 0
@@ -66,6 +68,7 @@ class ExpectedEntries:
     def _of_ledger(self, ledger: int, metadata: LedgerMetadata, bookie: str) -> Iterator[Rows]:
         if not names(metadata, bookie):
             return
+        self.placed += 1
         closed = metadata.state is LedgerState.CLOSED
         last = metadata.segments[-1]
         if not closed and bookie in last.bookies:

@@ -227,6 +227,7 @@ def test_an_entry_is_missing_only_where_it_is_striped_to(run_cli: Cli, bookie: B
         ({1: OPEN}, {}, "ledger 1 is not closed"),
         ({0: CLOSED}, {"time_ms": 1}, "older than what the bookie wrote last"),
         ({0: CLOSED}, {"marked": False}, "no end marker"),
+        ({0: ELSEWHERE}, {}, "place no ledger on bookie:3181, which may have had another id"),
     ],
 )
 def test_metadata_that_do_not_tell_it_all(
