@@ -8,7 +8,7 @@ log that is not there proves no loss: collections remove logs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
 
@@ -73,7 +73,7 @@ def judge_logs(
 
     A dry run keeps no rows of the logs, so it does not compare them with the metadata.
     """
-    judged = Completeness(why, doubts=doubts_of_logs(fs, ledger_dirs, found.logs))
+    judged = Completeness(why, doubts=doubts_of_logs(fs, ledger_dirs, found.logs, found.cut))
     if not known.cluster.is_asked:
         judged.unproved = "--metadata, of a store or a new dump, tells which entries the bookie has to have"
     elif known.reservation is not None or known.bookie is None:
@@ -95,11 +95,15 @@ def judge_logs(
     return judged
 
 
-def doubts_of_logs(fs: FileSystem, ledger_dirs: Sequence[str], logs: Sequence[LogFile]) -> list[str]:
+def doubts_of_logs(
+    fs: FileSystem, ledger_dirs: Sequence[str], logs: Sequence[LogFile], cut: Collection[int] = ()
+) -> list[str]:
     """Say what speaks against all logs being there that one space of ids ever had. Raises StorageError.
 
     An empty log with a log of records behind it counts as well: it may have been cut. At the end it is one
-    that was made ahead. A log that was salvaged is no gap: what of it was lost is in limbo.
+    that was made ahead. So do the logs that are ``cut``, which end within a record, or in zeros: a kill
+    leaves such logs, and the rest stood in journals; so does a file system that has lost the end of one. A
+    log that was salvaged is no gap: what of it was lost is in limbo.
     """
     doubts: list[str] = []
     newest = max((log.log_id for log in logs), default=-1)
@@ -123,6 +127,9 @@ def doubts_of_logs(fs: FileSystem, ledger_dirs: Sequence[str], logs: Sequence[Lo
     hollow = [f"{log.log_id:x}" for log in logs if log.size_bytes <= HEADER_BYTES and log.log_id < filled]
     if hollow:
         doubts.append(f"logs are empty, though later ones have entries: {_listed(hollow)}")
+    if cut:
+        torn = [f"{log_id:x}" for log_id in sorted(cut)]
+        doubts.append(f"logs without a map end within a record, or in zeros: {_listed(torn)}")
     return doubts
 
 

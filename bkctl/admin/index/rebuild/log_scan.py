@@ -23,6 +23,7 @@ from bkctl.admin.index.rows.framing import misframed
 from bkctl.admin.index.rows.location_runs import Rows, RunWriter
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
+from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.errors import RefusedError
 from bkctl.reporting import Advance
 from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns, clean_columns
@@ -109,6 +110,7 @@ def _read(task: LogTask, work: WorkDirectory, identity: tuple[int, int], advance
         missing=found.missing,
         learnt=tuple(sorted((ledger, digester.type.value) for ledger, digester in found.digesters.items())),
         unsettled=_unsettled(found) if task.mode != "off" else (),
+        cut=found.cut,
     )
 
 
@@ -130,6 +132,7 @@ class _Found:
     missing: tuple[str, ...] = ()
     lost: tuple[int, ...] | None = ()
     digesters: dict[int, Digester] = field(default_factory=dict)
+    cut: bool = False
 
 
 def _read_clean(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
@@ -295,9 +298,13 @@ def _read_slowly(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
     found = _Found()
     book = task.book()
     unreadable: list[MissingEntries] = []
+    end = HEADER_BYTES
     for item in scan_logs(filesystem, [task.log], book):
         if isinstance(item, LogEntries):
             good = _good_entries(item, unreadable)
+            batch = item.entries.batch
+            if len(batch):
+                end = batch.offset(len(batch) - 1) + 4 + batch.sizes[-1]
             found.entries += len(good)
             found.ledgers.update(good.ledgers)
             starts = np.array(good.starts, np.int64) + (task.log.log_id << 32 | good.base + 4)
@@ -306,10 +313,20 @@ def _read_slowly(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
     found.digesters = {ledger: digester for ledger, digester in known if digester is not None}
     for verdict in verify_logs(filesystem, [task.log], task.book()):
         found.unchecked = verdict.unchecked
+        found.cut = verdict.tail is not Verdict.CLEAN or _ends_in_zeros(task.log, end)
         if verdict.verdict is Verdict.DAMAGED:
             _judge(task.log, verdict, unreadable, found)
     advance(task.log.size_bytes)
     return found
+
+
+def _ends_in_zeros(log: LogFile, end: int) -> bool:
+    """Return whether zeros stand behind the last record of a log, where a map would."""
+    file = SteadyFile(PosixFileSystem().open(log.path))
+    try:
+        return HEADER_BYTES < end < file.size_bytes and file.is_zero(end, file.size_bytes)
+    finally:
+        file.close()
 
 
 def _good_entries(item: LogEntries, unreadable: list[MissingEntries]) -> EntryBatch:

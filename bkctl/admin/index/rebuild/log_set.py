@@ -61,6 +61,8 @@ class LogSet:
         self._learnt: dict[str, IdSet] = {}
         self._unsettled: list[int] = []
         self._unchecked = IdSet()
+        #: Logs that end within a record, or in zeros.
+        self.cut: set[int] = set()
 
     def take(self, manifest: LogManifest) -> None:
         """Note what reading a log gave.
@@ -123,6 +125,8 @@ class LogSet:
             tuple(run.checksum for run in runs),
         )
         self._damaged.pop(manifest.log_id, None)
+        if manifest.cut:
+            self.cut.add(manifest.log_id)
         if manifest.damaged:
             self._damaged[manifest.log_id] = replace(manifest, ledgers=(), learnt=(), unsettled=(), runs=())
 

@@ -54,7 +54,7 @@ class LogManifest:
     type is not known; ``damage`` is empty or says what is wrong, ``missing`` what was lost; ``lost`` are the
     ledgers that may have lost entries, None for all of the directory. ``learnt`` has the digest types (value
     of ``DigestType``) that were found by the log's entries, ``unsettled`` the ledgers of which the log has
-    too few entries for that.
+    too few entries for that. ``cut`` says that it ends within a record, or in zeros.
     """
 
     log_id: int
@@ -71,6 +71,7 @@ class LogManifest:
     missing: tuple[str, ...] = ()
     learnt: tuple[tuple[int, str], ...] = ()
     unsettled: tuple[int, ...] = ()
+    cut: bool = False
 
     @property
     def damaged(self) -> bool:

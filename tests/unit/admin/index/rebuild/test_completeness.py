@@ -141,6 +141,22 @@ def test_a_dry_run_says_it_as_well(run_cli: Cli, bookie: Bookie) -> None:
     assert "the rebuild itself compares" in told.stderr
 
 
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_log_without_a_map_that_was_cut_leaves_it_open(run_cli: Cli, bookie: Bookie, zeros: bool) -> None:
+    """Its file is there, and so are all ids; its last entry is not."""
+    built = log((1, 0), (1, 1), (1, 2), rolled=False)
+    bookie.add(1, built)
+    end = built.entries[2].offset + (0 if zeros else 10)
+    (bookie.current / "1.log").write_bytes(built.data[:end] + bytes(4096 if zeros else 0))
+    found = Rebuilt(run_cli, bookie)
+    assert (found.code, unproved(found)) == (3, True)
+    assert "logs without a map end within a record, or in zeros: 1" in found.stderr
+    shutil.rmtree(bookie.current / "locations")
+    known = dump(bookie, {**dict.fromkeys(range(4), CLOSED), 1: closed(OPEN, 2, 10)})
+    told = Rebuilt(run_cli, bookie, *known)
+    assert (told.code, told.about("not_in_logs"), unproved(told)) == (1, {1}, False)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
