@@ -50,6 +50,8 @@ OLD_INDEX_PREFIX = "bkctl-old-index-"
 SCRATCH_NAME = "compaction-scratch"
 #: In a directory of files: the records of repairs, and what they keep of the old state.
 REPAIRS_NAME = "bkctl-repairs"
+#: Beside an index that was rebuilt: why it is not proved that the logs have every entry.
+NOT_PROVED_NAME = "bkctl-not-proved"
 #: In a ledger directory's files: logs that nobody reads for now, each with a manifest.
 QUARANTINE_NAME = "bkctl-quarantine"
 CURRENT = "current"

@@ -15,6 +15,7 @@ from posixpath import join
 from bkctl.admin.index.rebuild.difference import NOT_PROVED, Difference
 from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.expected_entries import ExpectedEntries
+from bkctl.admin.index.rebuild.kept_doubts import MADE_IN_DOUBT
 from bkctl.admin.index.rebuild.log_set import LogSet
 from bkctl.admin.index.rows.lost_entries import LostEntries
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers
@@ -68,12 +69,19 @@ def judge_logs(
     last_written_ms: float,
     *,
     rehearsed: bool,
+    more: Sequence[str] = (),
 ) -> Completeness:
     """Find out what is missing in the logs, and what leaves it open. Raises BkctlError.
 
-    A dry run keeps no rows of the logs, so it does not compare them with the metadata.
+    ``more`` are doubts that no log id settles, those of the rebuild that made the old index among them: an id
+    may have been given out once more. Where ``why`` is that rebuild alone, no log that is gone since matters,
+    because the old index has its entries. A dry run keeps no rows of the logs, so it does not compare them
+    with the metadata.
     """
-    judged = Completeness(why, doubts=doubts_of_logs(fs, ledger_dirs, found.logs, found.cut))
+    judged = Completeness(why, doubts=list(more))
+    if why != MADE_IN_DOUBT:
+        of_logs = doubts_of_logs(fs, ledger_dirs, found.logs, found.cut)
+        judged.doubts += [each for each in of_logs if each not in more]
     if not known.cluster.is_asked:
         judged.unproved = "--metadata, of a store or a new dump, tells which entries the bookie has to have"
     elif known.reservation is not None or known.bookie is None:

@@ -17,9 +17,10 @@ from bkctl.admin.index.damaged_keys import right_keys
 from bkctl.admin.index.rebuild.bookie_facts import last_written_ms
 from bkctl.admin.index.rebuild.census import take_census
 from bkctl.admin.index.rebuild.completeness import Completeness, judge_logs
-from bkctl.admin.index.rebuild.difference import NOT_PROVED, Difference, locations_lost, only_in_journal
+from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
 from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
+from bkctl.admin.index.rebuild.kept_doubts import MADE_IN_DOUBT, forget_doubts, keep_doubts, kept_doubts
 from bkctl.admin.index.rebuild.ledger_build import build_ledgers
 from bkctl.admin.index.rebuild.ledger_rows import LedgerPlan, LedgerSources, plan_ledgers, put_into_limbo
 from bkctl.admin.index.rebuild.location_build import build_locations
@@ -77,6 +78,7 @@ class DbRebuild:
         self._exchanged: dict[str, str | None] = {}
         self._lost: list[int] = []
         self._merged: list[Run] | None = None
+        self._judgement: Completeness | None = None
         self._search = EntrySearch(
             self._fs, rows_of_databases, [directory.index_dir], placement, options, self._few_runs
         )
@@ -103,7 +105,7 @@ class DbRebuild:
             if self._options.ledgers or any(d.kind in _NEW_ROWS for d in plan.differences):
                 differences = self._replace_ledgers(old, plan, differences)
             if self._options.locations and found is not None:
-                rows = self._replace_locations(found, plan, differences)
+                rows = self._replace_locations(found, plan)
         lossy = found is not None and bool(found.damaged)
         return RebuildResult(
             self._directory.index_dir,
@@ -141,7 +143,7 @@ class DbRebuild:
         if incomplete:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
-        judged = self._judged(found, located)
+        judged = self._judgement = self._judged(found, located)
         if judged is not None:
             local[Source.METADATA] = judged.missing.keys()
         census = take_census(
@@ -162,7 +164,8 @@ class DbRebuild:
         plan = plan_ledgers(old, census, sources)
         self._set_limbo(plan, old, found, located)
         if judged is not None and found is not None:
-            self._limbo_of_missing(plan, judged, old.rows.keys() - found.ledgers - facts.ledgers)
+            bare = old.rows.keys() - found.ledgers - facts.ledgers if located.problem is not None else set()
+            self._limbo_of_missing(plan, judged, bare)
         plan.differences += [
             Difference("note", None, f"{path}: damaged; fences and keys in it may be missing")
             for path in facts.damaged
@@ -171,21 +174,25 @@ class DbRebuild:
 
     def _judged(self, found: LogSet | None, located: OldLocations) -> Completeness | None:
         """Judge whether the logs have every entry; None where the old locations or an earlier run do."""
-        if found is None or located.problem is None or not self._options.locations:
+        if found is None or not self._options.locations:
             return None
-        if located.problem == NO_LOCATIONS and has_marker(self._locations.work.path):
-            return None  # a run that was cut off within its swap has judged them
         directory = self._directory
+        earlier = kept_doubts(self._fs, directory.index_dir)
+        # A run that was cut off within its swap has judged them.
+        cut_off = located.problem == NO_LOCATIONS and has_marker(self._locations.work.path)
+        if not earlier and (located.problem is None or cut_off):
+            return None
         return judge_logs(
             self._fs,
             [directory.ledger_dir],
-            located.problem,
+            MADE_IN_DOUBT if located.problem is None or cut_off else located.problem,
             found,
             self._known,
             self._search,
             directory.serves,
             last_written_ms(self._journals, directory.ledger_dir),
             rehearsed=self._options.dry_run,
+            more=earlier,
         )
 
     def _limbo_of_missing(self, plan: LedgerPlan, judged: Completeness, bare: Set[int]) -> None:
@@ -265,26 +272,24 @@ class DbRebuild:
         self._exchange(self._ledgers)
         return differences
 
-    def _replace_locations(self, found: LogSet, plan: LedgerPlan, differences: list[Difference]) -> int:
-        """Build and swap the locations; return how many.
-
-        The doubts of the run that built them are added to ``differences``.
-        """
+    def _replace_locations(self, found: LogSet, plan: LedgerPlan) -> int:
+        """Build and swap the locations; return how many. Doubts are kept durably before the swap."""
         ledgers_path = self._locations.work.write_ledgers(plan.rows)
         fingerprint = found.fingerprint(sorted(plan.rows))
         result = earlier_result(self._locations, fingerprint)
         if result is not None and not holds_rows(self._locations.proved, result["rows"]):
             # Damaged since it was proved; its swap is finished all the same, for the old one's sake.
             result = earlier_result(self._locations, "")
+        is_new = result is None
         if result is None:
             result = self._build_locations(found, ledgers_path)
-            result[NOT_PROVED] = [each.detail for each in differences if each.kind == NOT_PROVED]
-            found.check_unchanged()
-            announce(self._locations, self._stamp, fingerprint, result)
         found.check_unchanged()
+        if self._judgement is not None and self._judgement.doubts:
+            self._options.recheck()
+            keep_doubts(self._fs, self._options.record, self._directory.index_dir, self._judgement.doubts)
+        if is_new:
+            announce(self._locations, self._stamp, fingerprint, result)
         self._exchange(self._locations)
-        earlier = [Difference(NOT_PROVED, None, detail) for detail in result.get(NOT_PROVED, ())]
-        differences += [each for each in earlier if each not in differences]
         rows: int = result["rows"]
         return rows
 
@@ -328,6 +333,8 @@ class DbRebuild:
         """
         if self._options.dry_run:
             return result
+        if self._judgement is not None and not self._judgement.doubts:
+            forget_doubts(self._fs, self._options.record, self._directory.index_dir)
         if self._options.drop_old:
             for backup in self._backups:
                 drop_whole(backup)

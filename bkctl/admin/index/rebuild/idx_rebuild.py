@@ -25,6 +25,7 @@ from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.idx_build import sync_tree, verify_idx_files, write_idx_files
 from bkctl.admin.index.rebuild.idx_swap import IdxSwap
 from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
+from bkctl.admin.index.rebuild.kept_doubts import MADE_IN_DOUBT, forget_doubts, keep_doubts, kept_doubts
 from bkctl.admin.index.rebuild.ledger_rows import LedgerPlan, LedgerSources, plan_ledgers
 from bkctl.admin.index.rebuild.log_files import find_logs
 from bkctl.admin.index.rebuild.log_set import LogSet, check_loss, read_logs
@@ -43,6 +44,7 @@ from bkctl.admin.index.rebuild.state import (
     write_json,
 )
 from bkctl.admin.index.rebuild.swap import BACKUP, backup_stamp, finish_drops
+from bkctl.admin.index.rebuild.unseen_parts import unseen_parts
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, Run
 from bkctl.admin.index.rows.lost_entries import no_limbo
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
@@ -75,6 +77,8 @@ class IdxRebuild:
         self._main = self._works[self._indexes[0]]
         self._lost: list[int] = []
         self._merged: list[Run] | None = None
+        #: To be kept; None where nothing was judged.
+        self._doubts: list[str] | None = None
         self._search = EntrySearch(
             self._fs, rows_of_idx_files, self._indexes, placement, options, self._few_runs
         )
@@ -170,15 +174,28 @@ class IdxRebuild:
         Raises RefusedError for entries that are missing by the metadata, unless their loss is accepted.
         """
         damaged = f"the .idx file of ledger {min(rows.damaged)} cannot be read" if rows.damaged else None
-        why = rows.problem or damaged
+        earlier = kept_doubts(self._fs, self._indexes[0])
+        unseen = unseen_parts(self._fs, self._placement)
+        why = rows.problem or damaged or next(iter(unseen.whys), None) or (MADE_IN_DOUBT if earlier else None)
         if why is None:
             return None
         ledger_dirs = sorted({directory.ledger_dir for directory in self._placement.directories})
         written = last_written_ms(self._placement.journals, *ledger_dirs)
         rehearsed = self._options.dry_run
         judged = judge_logs(
-            self._fs, ledger_dirs, why, found, self._known, self._search, _any, written, rehearsed=rehearsed
+            self._fs,
+            ledger_dirs,
+            why,
+            found,
+            self._known,
+            self._search,
+            _any,
+            written,
+            rehearsed=rehearsed,
+            more=[*earlier, *(each for each in unseen.whys if each not in earlier)],
         )
+        # A directory that is not here may come back as it was.
+        self._doubts = [each for each in judged.doubts if each not in unseen.absent]
         if judged.missing and not self._options.accept_loss:
             raise no_limbo(self._indexes[0], "are placed on this bookie by the metadata", judged.missing)
         return judged
@@ -248,6 +265,8 @@ class IdxRebuild:
             sync_directory(self._indexes[0])
         found.check_unchanged()
         self._options.recheck()
+        if self._doubts:
+            keep_doubts(self._fs, self._options.record, self._indexes[0], self._doubts)
         backup = f"idx{BACKUP}{marker['stamp']}"
         swaps = [
             IdxSwap(path, work, work.at(_TREE), f"{path}/{backup}") for path, work in self._works.items()
@@ -270,6 +289,8 @@ class IdxRebuild:
             for backup in backups:
                 drop_whole(backup)
             backups.clear()
+        if self._doubts == []:
+            forget_doubts(self._fs, self._options.record, self._indexes[0])
         for path in reversed(self._indexes):  # the marker goes last
             self._works[path].drop()
             sync_directory(path)

@@ -51,6 +51,10 @@ class RebuildRecord(Protocol):
         """Note where the old files of folders are, which are going to be replaced."""
         ...
 
+    def announce_file(self, path: str) -> None:
+        """Keep a small file that is going to be replaced, made or removed."""
+        ...
+
 
 class NoRecord:
     """The record of a rebuild that nobody is going to undo."""
@@ -62,6 +66,9 @@ class NoRecord:
 
     def announce_folders(self, folders: Sequence[IndexFolder]) -> None:
         """Do nothing: the names of folders are for those who undo."""
+
+    def announce_file(self, path: str) -> None:
+        """Do nothing: the old content is for those who undo."""
 
 
 @dataclass(frozen=True, slots=True)

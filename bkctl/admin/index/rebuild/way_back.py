@@ -17,6 +17,7 @@ from bkctl.admin.repairs.repair_journal import (
     Repair,
     begin_repair,
     changes_database,
+    changes_file,
     has_made_folder,
     replaces_index_folder,
     state_before,
@@ -80,6 +81,10 @@ class WayBack:
         intents = [has_made_folder(f"{backup}{end}") for backup in backups for end in ("", DROPPING)]
         intents += [replaces_index_folder(*folder) for folder in folders]
         self._note(intents, "idx")
+
+    def announce_file(self, path: str) -> None:
+        """Keep a small file, durably, that is going to be replaced, made or removed."""
+        self._note([changes_file(path)], relpath(abspath(path), self._places[0]))
 
     def _note(self, intents: Sequence[Intent], name: str) -> None:
         if self._repair is not None:

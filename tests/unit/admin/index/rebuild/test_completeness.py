@@ -15,16 +15,25 @@ from bkctl.admin.index.rebuild.completeness import doubts_of_logs
 from bkctl.admin.index.rebuild.log_files import find_logs
 from bkctl.client.ops.create import NewLedger
 from bkctl.client.ops.metadata_update import closed
-from bkctl.codec.file_info import LIMBO, decode_header, index_path
+from bkctl.codec.cookie import Cookie, encode_cookie
+from bkctl.codec.file_info import (
+    LIMBO,
+    FileInfoHeader,
+    decode_header,
+    encode_header,
+    encode_slots,
+    index_path,
+)
 from bkctl.codec.journal import master_key_record
 from bkctl.codec.last_id import encode_last_id
 from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.scan.directory import NOT_PROVED_NAME
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
-from tests.support.cluster_dumps import dump_file
+from tests.support.cluster_dumps import INSTANCE, dump_file
 from tests.support.log_builder import CRC32C, JournalBuilder, entry_body
 from tests.unit.admin.index.rebuild.test_rebuild_census import (
     CLOSED,
@@ -139,6 +148,46 @@ def test_a_dry_run_says_it_as_well(run_cli: Cli, bookie: Bookie) -> None:
     told = run_cli(*words, *dump(bookie, {0: CLOSED}))
     assert told.exit_code == 3
     assert "the rebuild itself compares" in told.stderr
+
+
+def test_a_doubt_outlives_the_rebuild_that_had_it(run_cli: Cli, bookie: Bookie) -> None:
+    """The new locations can be read, and say nothing of it; only metadata settle it."""
+    lose(bookie, 3)
+    (bookie.current / "lastId").unlink()
+    kept = bookie.current / NOT_PROVED_NAME
+    assert Rebuilt(run_cli, bookie).code == 3
+    # A bookie gives the id of the log that is gone once more.
+    bookie.add(3, log((0, 2)))
+    last_id(bookie, 3)
+    for _ in range(2):
+        found = Rebuilt(run_cli, bookie, "--locations")
+        assert (found.code, unproved(found)) == (3, True)
+        assert "the index is the work of a rebuild that could not prove it" in found.stderr
+        assert "lastId is not there" in found.stderr
+        assert kept.exists()
+    told = Rebuilt(run_cli, bookie, *dump(bookie, dict.fromkeys(range(4), CLOSED)))
+    assert (told.code, told.about("not_in_logs"), unproved(told)) == (1, {3}, False)
+    assert not kept.exists()
+    assert Rebuilt(run_cli, bookie).code == 0
+
+
+def test_a_doubt_goes_with_the_rebuild_that_is_undone(run_cli: Cli, bookie: Bookie) -> None:
+    bookie.locations(bookie.expected(0, 1, 2, 3))
+    (bookie.current / "locations" / "CURRENT").write_bytes(b"junk\n")
+    lose(bookie, 1)
+    assert Rebuilt(run_cli, bookie).code == 3
+    assert run_cli("repair", "undo", bookie.root, "--yes").exit_code == 0
+    assert not (bookie.current / NOT_PROVED_NAME).exists()
+    assert (bookie.current / "locations" / "CURRENT").read_bytes() == b"junk\n"
+
+
+def test_doubts_that_cannot_be_read_are_doubts(run_cli: Cli, bookie: Bookie) -> None:
+    bookie.locations(bookie.expected(0, 1, 2, 3))
+    for content in (b"junk", b"[]", b'{"doubts": []}', b'{"doubts": [1]}'):
+        (bookie.current / NOT_PROVED_NAME).write_bytes(content)
+        found = Rebuilt(run_cli, bookie)
+        assert (found.code, unproved(found)) == (3, True)
+        assert "which says why, cannot be read" in found.stderr
 
 
 @pytest.mark.parametrize("zeros", [False, True])
@@ -292,3 +341,58 @@ def test_index_files_that_are_gone_and_a_log_that_is_gone(run_cli: Cli, idx_book
         (idx_bookie.current / index_path(ledger)).unlink()
     found = Rebuilt(run_cli, idx_bookie, "--storage", "idx")
     assert (found.code, unproved(found)) == (3, True)
+
+
+@pytest.fixture
+def two_folders(tmp_path: Path) -> Path:
+    """A bookie over ``.idx`` files in two directories, with ledgers, logs and index files in both."""
+    root = tmp_path / "bookie"
+    cookie = encode_cookie(Cookie(5, HOST, "/data/j", f"2\t{root / 'l0'}\t{root / 'l1'}", INSTANCE))
+    for name, ledgers in (("l0", (0, 1)), ("l1", (2, 3))):
+        current = root / name / "current"
+        for ledger in ledgers:
+            built = log((ledger, 0), (ledger, 1))
+            file = current / index_path(ledger)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            slots = [(each.entry, ledger << 32 | each.offset + 4) for each in built.entries]
+            pages = b"".join(page for _, page in encode_slots(slots))
+            file.write_bytes(encode_header(FileInfoHeader(1, KEY, 0, None)) + pages)
+            (current / f"{ledger:x}.log").write_bytes(built.data)
+        (current / "VERSION").write_bytes(cookie)
+        (current / "lastId").write_bytes(encode_last_id(max(ledgers)))
+        (current / "lastMark").write_bytes(bytes(16))
+    return root
+
+
+def test_a_directory_without_index_files_that_is_in_use_is_no_doubt(run_cli: Cli, two_folders: Path) -> None:
+    current = two_folders / "l1/current"
+    for path in list(current.iterdir()):
+        if path.is_dir():
+            shutil.rmtree(path)
+    for log_id in (2, 3):
+        (current / f"{log_id}.log").unlink()
+    assert run_cli("index", "rebuild", two_folders, "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "words"), [(None, "is not here"), ("VERSION", "neither logs nor index files"), ("", "l1")]
+)
+def test_a_directory_over_index_files_that_is_gone_leaves_it_open(
+    run_cli: Cli, two_folders: Path, left: str | None, words: str
+) -> None:
+    """What the other one has cannot say which ledgers it had."""
+    current = two_folders / "l1/current"
+    cookie = (current / "VERSION").read_bytes()
+    shutil.rmtree(current.parent)
+    if left is not None:
+        current.mkdir(parents=True)
+    if left:
+        (current / left).write_bytes(cookie)
+    found = run_cli("index", "rebuild", two_folders, "--yes")
+    assert found.exit_code == 3
+    assert words in found.stderr
+    # What was emptied stays in doubt when the bookie has used it again; what was not here may be whole.
+    current.mkdir(parents=True, exist_ok=True)
+    (current / "VERSION").write_bytes(cookie)
+    (current / "lastMark").write_bytes(bytes(16))
+    assert run_cli("index", "rebuild", two_folders, "--yes").exit_code == (3 if left else 0)
