@@ -67,6 +67,10 @@ class RecordWindow:
         if first < len(self):
             yield self._slice(first, len(self))
 
+    def last(self) -> RecordWindow:
+        """Return the last record alone, of a window that has any."""
+        return self._slice(len(self) - 1, len(self))
+
     def _slice(self, first: int, stop: int) -> RecordWindow:
         part = slice(_I64_BYTES * first, _I64_BYTES * stop)
         columns = (self.starts[part], self.sizes[part], self.ledgers[part], self.entries[part])

@@ -10,20 +10,21 @@ import struct
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, tee, zip_longest
 
 from bkctl import _kernels
-from bkctl.codec.entry import EntryBatch
+from bkctl.codec.entry import BODY_BYTES_MAX, RECORD_HEAD, EntryBatch
+from bkctl.codec.entrylog import is_map_batch
 from bkctl.codec.location import ABSENT, ID_MAX
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.cache.record_batch import RecordBatch, joined_batch, keys_of
 from bkctl.engine.gc.log_reading import corruption_of
-from bkctl.engine.gc.whole_log import WholeLog
+from bkctl.engine.gc.whole_log import WholeLog, prove_themselves
 from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError, RefusedError
-from bkctl.scan.damage import Damage
+from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.entrylog import EntryLogScan
-from bkctl.scan.record_windows import RecordWindow, record_windows
+from bkctl.scan.record_windows import Part, RecordWindow, record_windows
 from bkctl.vfs import FileSystem
 
 _KEY = struct.Struct(">qq")
@@ -153,12 +154,15 @@ class LivePieces(Iterable[Piece]):
         piece = Piece()
         with EntryLogScan(self._filesystem, path) as scan:
             whole = WholeLog(scan)
-            for item in record_windows(scan):
+            for item, following in _with_next(record_windows(scan)):
                 if isinstance(item, Damage) and not _within(item, self._holes):
                     raise corruption_of(item)
                 whole.meet(item)
                 if not isinstance(item, RecordWindow):
                     continue
+                if len(item) and isinstance(following, Damage | Tail):
+                    # Before anything of it is moved.
+                    self._check_end(scan, item.last(), following.offset)
                 for window in item.parts(min(entries_max, PASS_ENTRIES), bytes_max):
                     part, is_each = _live(window, path, self._log_id, self._storage, self._dead)
                     if not is_each:
@@ -171,6 +175,45 @@ class LivePieces(Iterable[Piece]):
         self.is_all = whole.is_proved
         if len(piece):
             yield piece
+
+    def _check_end(self, scan: EntryLogScan, record: RecordWindow, offset: int) -> None:
+        """Refuse a live record in front of ``offset``, where no record follows, if nothing proves its size.
+
+        A size that became smaller cuts the entry, and leaves bytes behind it that no row points into. A
+        digest with a key, or none, proves nothing; the head of a record, or of a map, that was begun does.
+        """
+        (start,) = memoryview(record.starts).cast("q")
+        (size,) = memoryview(record.sizes).cast("q")
+        if record.base + start + _SIZE_BYTES + size != offset or offset == scan.file.size_bytes:
+            return
+        if _begins_record(scan.file.peek(offset, RECORD_HEAD.size), self._storage):
+            return
+        key = record.buffer[start + _SIZE_BYTES : start + _SIZE_BYTES + _KEY_BYTES]
+        is_live = self._storage.locations.places([key])[0] == first_location(record, self._log_id) + start
+        if is_live and not prove_themselves(record):
+            raise CorruptionError(
+                "entry log",
+                offset=record.base + start,
+                expected="a record that is as long as its entry",
+                found="one without proof of that, and no record behind it (bkctl entrylog salvage)",
+                path=scan.file.path,
+            )
+
+
+def _with_next(items: Iterable[Part]) -> Iterator[tuple[Part, Part | None]]:
+    """Yield each item with the one behind it."""
+    first, second = tee(items)
+    next(second, None)
+    return zip_longest(first, second)
+
+
+def _begins_record(head: bytes, storage: LogKeeper) -> bool:
+    """Return whether bytes are the head of a record that belongs here, or of a map."""
+    if len(head) < RECORD_HEAD.size:
+        return False
+    size, ledger, entry = RECORD_HEAD.unpack(head)
+    belongs = _KEY_BYTES <= size <= BODY_BYTES_MAX and entry >= 0 and ledger in storage.ledgers
+    return belongs or is_map_batch(size, ledger, entry)
 
 
 def _within(damage: Damage, holes: Sequence[tuple[int, int]]) -> bool:

@@ -58,11 +58,11 @@ class WholeLog:
         if not self._holds or not window.starts:
             return
         starts, sizes = memoryview(window.starts).cast("q"), memoryview(window.sizes).cast("q")
-        self._holds = window.base + starts[0] == self._end and _all_prove_themselves(window)
+        self._holds = window.base + starts[0] == self._end and prove_themselves(window)
         self._end = window.base + starts[-1] + _SIZE_BYTES + sizes[-1]
 
 
-def _all_prove_themselves(window: RecordWindow) -> bool:
+def prove_themselves(window: RecordWindow) -> bool:
     """Return whether each record has a CRC-32C or a CRC-32 that checks. The records are a chain."""
     buffer, starts, sizes = window.buffer, window.starts, window.sizes
     failing = _kernels.columns_failing_crc32c(buffer, starts, sizes)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bkctl.codec.digest import Digester
-from bkctl.codec.entrylog import HEADER_BYTES
+from bkctl.codec.entrylog import HEADER_BYTES, encode_map
 from bkctl.engine.gc import settled_logs
 from bkctl.engine.gc.log_copier import LogCopier
 from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows, rows_into, rows_pointing
@@ -246,3 +246,47 @@ def test_a_log_of_this_run_whose_map_is_none_goes_only_when_no_row_points_there(
     rig.cluster.live -= {1}
     assert rig.collect().set_aside_logs == 1
     assert "0.log" in rig.log_names()
+
+
+def last_record(content: bytes) -> tuple[int, int]:
+    """Return the offset and the size of the last record of a log without a map."""
+    offset = HEADER_BYTES
+    while True:
+        (size,) = struct.unpack_from(">i", content, offset)
+        if offset + 4 + size == len(content):
+            return offset, size
+        offset += 4 + size
+
+
+def killed(transactional: bool) -> GcRig:
+    """A bookie that was killed: log 0 has no map, and ends with an entry of the live ledger."""
+    rig = opened(transactional=transactional)
+    for ledger in (1, 2):
+        rig.write(ledger, range(5), size_bytes=250)
+    rig.storage.flush()
+    return rig.after_crash()
+
+
+@TRANSACTIONAL
+def test_a_last_entry_that_was_cut_by_its_size_keeps_its_log(transactional: bool) -> None:
+    """What is left of it behind the record is no entry's, and no row points there."""
+    rig = killed(transactional)
+    content = rig.disk.files[LOG]
+    offset, size = last_record(content)
+    write(rig, offset, (size ^ 128).to_bytes(4, "big"))
+    rig.cluster.live -= {1}
+    assert rig.collect(MAJOR).set_aside_logs == 1
+    assert rig.disk.files[LOG][offset + 4 :] == content[offset + 4 :]
+
+
+@TRANSACTIONAL
+@pytest.mark.parametrize("begun", ["record", "map"])
+def test_a_record_that_was_begun_at_the_end_is_no_doubt(transactional: bool, begun: str) -> None:
+    """A kill leaves the first part of a write."""
+    rig = killed(transactional)
+    head = struct.pack(">iqq", 300, 2, 5) if begun == "record" else encode_map({1: 100, 2: 200})[:20]
+    write(rig, len(rig.disk.files[LOG]), head + bytes(4))
+    rig.cluster.live -= {1}
+    report = rig.collect(MAJOR)
+    assert (report.set_aside_logs, report.compacted_logs) == (0, 1)
+    rig.check(2, 5, 250)
