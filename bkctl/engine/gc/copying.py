@@ -24,10 +24,13 @@ from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.lost_sectors import SECTOR_BYTES
 from bkctl.scan.record_windows import Part, RecordWindow, record_windows
 from bkctl.vfs import FileSystem
 
 _KEY = struct.Struct(">qq")
+#: A record's size and ledger id.
+_HEAD_WITH_LEDGER = struct.Struct(">iq")
 _KEY_BYTES = 16
 _SIZE_BYTES = 4
 _NOWHERE = -1
@@ -180,13 +183,16 @@ class LivePieces(Iterable[Piece]):
         """Refuse a live record in front of ``offset``, where no record follows, if nothing proves its size.
 
         A size that became smaller cuts the entry, and leaves bytes behind it that no row points into. A
-        digest with a key, or none, proves nothing; the head of a record, or of a map, that was begun does.
+        digest with a key, or none, proves nothing. The head of a record, or of a map, that was begun does,
+        and so does a sector that a power cut has left without what was written last.
         """
         (start,) = memoryview(record.starts).cast("q")
         (size,) = memoryview(record.sizes).cast("q")
         if record.base + start + _SIZE_BYTES + size != offset or offset == scan.file.size_bytes:
             return
-        if _begins_record(scan.file.peek(offset, RECORD_HEAD.size), self._storage):
+        rest_of_sector = -offset % SECTOR_BYTES
+        behind = scan.file.peek(offset, max(RECORD_HEAD.size, rest_of_sector))
+        if _is_unwritten(behind[:rest_of_sector], rest_of_sector) or _begins_record(behind, self._storage):
             return
         key = record.buffer[start + _SIZE_BYTES : start + _SIZE_BYTES + _KEY_BYTES]
         is_live = self._storage.locations.places([key])[0] == first_location(record, self._log_id) + start
@@ -207,11 +213,20 @@ def _with_next(items: Iterable[Part]) -> Iterator[tuple[Part, Part | None]]:
     return zip_longest(first, second)
 
 
-def _begins_record(head: bytes, storage: LogKeeper) -> bool:
-    """Return whether bytes are the head of a record that belongs here, or of a map."""
-    if len(head) < RECORD_HEAD.size:
+def _is_unwritten(behind: bytes, rest_of_sector: int) -> bool:
+    """Return whether a sector ends in zeros: enough of them, for an entry may have some at its end."""
+    return len(behind) == rest_of_sector >= _SIZE_BYTES and not any(behind)
+
+
+def _begins_record(behind: bytes, storage: LogKeeper) -> bool:
+    """Return whether bytes begin with the head of a record that belongs here, or of a map.
+
+    At the end of the file the head's entry id may be cut.
+    """
+    if len(behind) < _HEAD_WITH_LEDGER.size:
         return False
-    size, ledger, entry = RECORD_HEAD.unpack(head)
+    size, ledger = _HEAD_WITH_LEDGER.unpack_from(behind)
+    entry = RECORD_HEAD.unpack_from(behind)[2] if len(behind) >= RECORD_HEAD.size else 0
     belongs = _KEY_BYTES <= size <= BODY_BYTES_MAX and entry >= 0 and ledger in storage.ledgers
     return belongs or is_map_batch(size, ledger, entry)
 

@@ -280,12 +280,19 @@ def test_a_last_entry_that_was_cut_by_its_size_keeps_its_log(transactional: bool
 
 
 @TRANSACTIONAL
-@pytest.mark.parametrize("begun", ["record", "map"])
+@pytest.mark.parametrize("begun", ["record", "map", "ledger id", "sector"])
 def test_a_record_that_was_begun_at_the_end_is_no_doubt(transactional: bool, begun: str) -> None:
-    """A kill leaves the first part of a write."""
+    """A kill leaves the first part of a write, a power cut whole sectors of it."""
     rig = killed(transactional)
-    head = struct.pack(">iqq", 300, 2, 5) if begun == "record" else encode_map({1: 100, 2: 200})[:20]
-    write(rig, len(rig.disk.files[LOG]), head + bytes(4))
+    end = len(rig.disk.files[LOG])
+    head = struct.pack(">iqq", 300, 2, 5)
+    left = {
+        "record": head + bytes(4),
+        "map": encode_map({1: 100, 2: 200})[:20] + bytes(4),
+        "ledger id": head[:12],
+        "sector": bytes(-end % 512) + b"what the next sector has",
+    }
+    write(rig, end, left[begun])
     rig.cluster.live -= {1}
     report = rig.collect(MAJOR)
     assert (report.set_aside_logs, report.compacted_logs) == (0, 1)
