@@ -75,12 +75,14 @@ class Evidence:
 
     ``digesters``: ledgers whose digest is known. ``ledgers``: ledgers known to be in the file (the map's;
     the scan adds those it has read). ``located``: says whether the index places an entry at an offset (of
-    the size word), None when there is no index.
+    the size word), None when there is no index. ``named``: says whether it places any entry there, None where
+    that is not known.
     """
 
     digesters: Mapping[int, Digester] = field(default_factory=dict)
     ledgers: LedgerSet = field(default_factory=LedgerSet)
     located: Callable[[int, int, int], bool] | None = None
+    named: Callable[[int], bool] | None = None
 
 
 class Prover:

@@ -350,7 +350,13 @@ class RecordScan:
         yield EntryBatch(self._file.read_at(offset, 4 + right), offset, [0], [right], [ledger], [entry])
 
     def _proved(self, held: EntryBatch) -> bool:
-        return self.prover.digest_affordable(held.offset(0), held.sizes[0], held.ledgers[0])
+        """Return whether the index or the digest says where a record ends."""
+        offset, size = held.offset(0), held.sizes[0]
+        located, named = self._evidence.located, self._evidence.named
+        is_placed = located is not None and located(offset, held.ledgers[0], held.entries[0])
+        if is_placed and named is not None and named(offset + 4 + size):
+            return True
+        return self.prover.digest_affordable(offset, size, held.ledgers[0])
 
     def _mend(self, start: int, found: int, right: int | None) -> Generator[Item, None, int]:
         """Yield damage from ``start`` to ``found``, or of the size word alone when a digest proves ``right``.

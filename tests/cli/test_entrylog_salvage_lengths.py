@@ -260,3 +260,30 @@ def test_a_plan_salvages_a_log_whose_rows_lie_inside_a_record(
     assert run.exit_code in (0, 3), run.stderr
     assert readable(plain.root) == whole
     assert run_cli("index", "check", plain.root).exit_code == 0
+
+
+@pytest.mark.parametrize("ledger", [SECRET, PLAIN])
+@pytest.mark.parametrize("at", [7, 19])
+def test_ids_that_nothing_proves_make_no_entry(
+    run_cli: Run, mixed: MixedBookie, ledger: int, at: int
+) -> None:
+    """The index has another entry in this place: a row for the damaged ids would serve what never was."""
+    data, start = bytearray(mixed.log.read_bytes()), mixed.start_of(ledger, 5)
+    data[start + at] ^= 32
+    mixed.log.write_bytes(data)
+    before = readable(mixed.root)
+    (lost,) = of_kind(salvaged(run_cli, mixed.log, code=1), "lost")
+    assert (lost["ledger"], lost["entries"]) == (ledger, "5")
+    assert readable(mixed.root) == before
+
+
+def test_a_record_that_swallowed_one_whose_ids_are_gone_is_told(run_cli: Run, plain: MixedBookie) -> None:
+    """The row inside says that the record is too long, though nothing stands there any more."""
+    swallowed = one_bit_longer(plain, PLAIN, 5)
+    assert swallowed == 1
+    data, start = bytearray(plain.log.read_bytes()), plain.start_of(4, 5)
+    data[start + 4 : start + 20] = b"\xee" * 16
+    plain.log.write_bytes(data)
+    done = salvaged(run_cli, plain.log, code=3)
+    assert [(row["ledger"], row["entries"]) for row in of_kind(done, "unproved")] == [(PLAIN, "5")]
+    assert [(row["ledger"], row["entries"]) for row in of_kind(done, "lost")] == [(4, "5")]

@@ -134,7 +134,7 @@ def plan_salvage(
         damage = tracker.verdict().damage
         lost = reading.lost(damage)
         missing = {ledger: merged_ranges(ranges) for ledger, ranges in lost.ranges.items()}
-        copies = find_second_copies(fs, place, missing, book, advance)
+        copies = find_second_copies(fs, place, missing, book, reading, advance)
         reading.counts.count_second_copies(copies.values())
         losses = _losses(missing, copies, is_partial=bool(reading.rows.damaged))
         left = {loss.ledger: loss.entries for loss in losses}
@@ -299,7 +299,7 @@ def _copy(
             for item in reading.items(fs, place, advance):
                 if isinstance(item, CheckedBatch):
                     _append(log, reading.kept(item).bodies(), written)
-            for kept, copies in read_second_copies(fs, salvage.second_copies, book):
+            for kept, copies in read_second_copies(fs, place, salvage.second_copies, book, reading):
                 reading.counts.count_second_copies(copies)
                 _append(log, kept.bodies(), written)
             log.finish()

@@ -8,7 +8,11 @@ follows a record may prove where it ends (``open_ends``).
 
 Kept is what the index names, and what the index has nowhere; a record of which the index has a newer place is
 garbage. So is one of a ledger of which neither the index has a row, nor the metadata know anything, nor its
-digest a type: it was deleted, or its id is damaged.
+digest a type: it was deleted, or its id is damaged. So is one without a proof in whose place the index has
+another entry.
+
+An entry may have a whole log as its payload. So records that no row names, between a place where the index
+has an entry that is not found and the next row, may be the inside of that entry: they stand for no entry.
 """
 
 from __future__ import annotations
@@ -18,9 +22,12 @@ from dataclasses import dataclass, field
 
 from bkctl.admin.entrylogs.log_place import LogPlace
 from bkctl.admin.entrylogs.open_ends import Neighbours, OpenEnd, has_no_digest, is_proved, why_open
+from bkctl.admin.entrylogs.outer_records import OuterRecords
 from bkctl.admin.entrylogs.rows_of_log import RowsOfLog
 from bkctl.admin.entrylogs.swallowed_rows import RowProof
 from bkctl.admin.index.stopped_index import EntryRows, refuse_damaged
+from bkctl.codec.entry import BODY_BYTES_MAX, EntryBatch
+from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.location import Location, decode_value, encode_key
 from bkctl.codec.losses import Range
 from bkctl.errors import CorruptionError, RefusedError
@@ -37,13 +44,15 @@ from bkctl.vfs.base import FileSystem
 _ASKED_MAX = 100_000
 #: More records with an open end than this are counted, not listed.
 _LISTED_MAX = 10_000
+_SIZE_BYTES = 4
 
 
 @dataclass(slots=True)
 class Counts:
     """The records of a salvage: copied ``by_digest`` and ``by_structure``; left out are the others.
 
-    ``superseded`` have a newer place, ``unknown`` are of ledgers that nobody knows. Of the copied ones
+    ``superseded`` have a newer place, ``unknown`` are of ledgers that nobody knows, or stand where the index
+    has another entry. Of the copied ones
     ``unnamed`` had no row: they get one where their ledger is known. ``renamed`` got the ids that their
     digests prove, ``second_copies`` stand for damaged records. Of those that are copied by structure
     ``without_digest`` have none by their metadata, and of ``open_ends`` nothing proves the length.
@@ -137,8 +146,9 @@ class KeptRecords:
 class LostEntries:
     """The entries that are lost, in ``ranges`` by ledger.
 
-    The ``unproved`` ones have neither a row nor a record, and lie between entries of their ledger. Where its
-    entries are spread over more bookies than have a copy of each, they may never have been here.
+    The ``unproved`` ones have neither a row nor a record, and lie between entries of their ledger, or have a
+    record that may be the inside of another one. Where the entries are spread over more bookies than have a
+    copy of each, they may never have been here.
     """
 
     ranges: dict[int, list[Range]]
@@ -151,6 +161,7 @@ class LogReading:
 
     ``ledgers`` have a row in the index; ``moved`` are those with a record that is copied, ``renamed`` the
     entries whose records had other ids. ``open_ends`` are copied records of which nothing proves the length.
+    Records at the offsets ``inside`` may be the inside of an entry that is not found, and no row names them.
     """
 
     rows: RowsOfLog
@@ -162,19 +173,26 @@ class LogReading:
     moved: set[int] = field(default_factory=set)
     renamed: set[EntryIds] = field(default_factory=set)
     open_ends: list[OpenEnd] = field(default_factory=list)
+    inside: set[int] = field(default_factory=set)
+    _doubted: set[EntryIds] = field(default_factory=set)
+    _followed: int = HEADER_BYTES
     _neighbours: Neighbours = field(init=False)
 
     def items(self, fs: FileSystem, place: LogPlace, advance: Advance = nobody) -> Iterator[CheckedItem]:
         """Yield what the log holds, checked; a rolled log that ends within a record is damaged."""
         self.book.restart_trials()
         done = 0
-        evidence = Evidence(digesters=self.book.digesters, located=self.rows.located)
+        evidence = Evidence(
+            digesters=self.book.digesters, located=self.rows.located, named=self.rows.is_named
+        )
         with EntryLogScan(fs, place.log.path, evidence) as scan:
             yield from scan.head.damage
             proof = RowProof(self.rows, self.ledgers, scan.file, scan.records, self.book)
             watch = Neighbours(self.rows.is_named, self.ledgers, scan.file.size_bytes, proof.guessed)
             self._neighbours = watch
-            for item in watch.watched(proof.apart(checked(scan, scan.records, self.book))):
+            outer = OuterRecords(self.rows, scan.file, scan.records, self.book)
+            whole = outer.made_whole(checked(scan, scan.records, self.book))
+            for item in watch.watched(proof.apart(whole)):
                 if isinstance(item, Tail) and item.kind == "torn" and scan.head.header.has_map:
                     size_bytes = scan.file.size_bytes - item.offset
                     yield Damage(
@@ -191,6 +209,12 @@ class LogReading:
                     done = reached
                 yield item
 
+    def again(self, fs: FileSystem, place: LogPlace) -> Iterator[tuple[CheckedBatch, frozenset[int]]]:
+        """Yield the records once more, each batch with the indices of those with an open end."""
+        for item in self.items(fs, place):
+            if isinstance(item, CheckedBatch):
+                yield item, self._neighbours.open_ends
+
     def kept(self, item: CheckedBatch) -> KeptRecords:
         """Return which records of a batch are copied, and count them."""
         batch, check, counts = item.batch, item.check, self.counts
@@ -199,11 +223,12 @@ class LogReading:
             for index in range(len(batch))
             if index not in check.failing or index in check.strangers
         }
+        self._note_inside(batch)
         named = {index for index, ids in sound.items() if self.rows.take(batch.offset(index), *ids)}
         others = [index for index in sound if index not in named]
         found = places(self.locations, [encode_key(*sound[index]) for index in others])
         nowhere = {index for index, place in zip(others, found, strict=True) if place is None}
-        unnamed = {index for index in nowhere if not self._is_of_nobody(sound[index].ledger)}
+        unnamed = {index for index in nowhere if self._may_get_row(item, index, sound[index])}
         kept = [index for index in sound if index in named or index in unnamed]
         renamed = {index: sound[index] for index in kept if index in check.strangers}
         self.moved.update(sound[index].ledger for index in kept)
@@ -249,6 +274,9 @@ class LogReading:
                 ranges.setdefault(missing.ledger, []).extend((entry, entry) for entry in nowhere)
                 kind = guessed if missing.evidence == "gap" else proved
                 kind.update(EntryIds(missing.ledger, entry) for entry in nowhere)
+        for ids in self._doubted:
+            ranges.setdefault(ids.ledger, []).append((ids.entry, ids.entry))
+        guessed |= self._doubted
         return LostEntries(ranges, guessed - proved)
 
     def _named_by(self, damage: Iterable[Damage]) -> Iterator[MissingEntries]:
@@ -259,6 +287,34 @@ class LogReading:
                 yield from (
                     missing for missing in one.missing if not (is_known and missing.evidence == "header")
                 )
+
+    def _note_inside(self, batch: EntryBatch) -> None:
+        """Note which records stand behind a row whose record is not found, and in front of the next."""
+        for index in range(len(batch)):
+            offset = batch.offset(index)
+            if self.rows.is_named(offset) or not self._may_hold(offset):
+                self._followed = offset + _SIZE_BYTES + batch.sizes[index]
+            else:
+                self.inside.add(offset)
+
+    def _may_hold(self, offset: int) -> bool:
+        """Return whether an entry that is not found, and that the index has in front, may reach an offset."""
+        return any(self.rows.between(max(self._followed, offset - BODY_BYTES_MAX), offset))
+
+    def _may_get_row(self, item: CheckedBatch, index: int, ids: EntryIds) -> bool:
+        """Return whether a record that the index has nowhere is the entry that it names.
+
+        Where the index has another entry in its place the ids of the record are damaged, unless a digest
+        proves them: a row for them would serve an entry that never was.
+        """
+        offset = item.batch.offset(index)
+        if offset in self.inside:
+            if ids.ledger in self.ledgers:
+                self._doubted.add(ids)
+            return False
+        if self.rows.is_named(offset) and not is_proved(item.check, index, item.batch.ledgers[index]):
+            return False
+        return not self._is_of_nobody(ids.ledger)
 
     def _is_of_nobody(self, ledger: int) -> bool:
         """Return whether nothing speaks for a ledger, though the metadata were asked."""

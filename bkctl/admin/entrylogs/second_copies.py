@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from bkctl.admin.entrylogs.log_place import LogPlace, logs_with_quarantine
 from bkctl.admin.entrylogs.open_ends import Neighbours, OpenEnd, is_proved, why_open
-from bkctl.admin.entrylogs.salvaged_records import KeptRecords, SecondCopy
+from bkctl.admin.entrylogs.salvaged_records import KeptRecords, LogReading, SecondCopy
 from bkctl.codec.losses import Range
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.reporting import Advance, nobody
@@ -35,12 +36,13 @@ def find_second_copies(
     place: LogPlace,
     lost: Mapping[int, tuple[Range, ...]],
     book: DigestBook,
+    own: LogReading,
     advance: Advance = nobody,
 ) -> dict[EntryIds, SecondCopy]:
     """Return the newest whole copy of each lost entry in the logs that share ids with a log, itself included.
 
     ``lost`` has ranges in order by ledger. A log whose ledgers map names none of the ledgers is not read; one
-    that cannot be opened has no copy.
+    that cannot be opened has no copy. ``own`` has read the log itself.
     """
     if not lost:
         return {}
@@ -49,7 +51,7 @@ def find_second_copies(
         advance(log.size_bytes)
         if not _may_hold(fs, log, lost):
             continue
-        for kept in _whole_copies(fs, log.path, lost, book):
+        for kept in _copies_in(fs, place, log.path, lost, book, own):
             note_copies(found, kept, log.path, book)
     return found
 
@@ -73,7 +75,11 @@ def _rank(copy: SecondCopy) -> tuple[bool, bool]:
 
 
 def read_second_copies(
-    fs: FileSystem, copies: Mapping[EntryIds, SecondCopy], book: DigestBook
+    fs: FileSystem,
+    place: LogPlace,
+    copies: Mapping[EntryIds, SecondCopy],
+    book: DigestBook,
+    own: LogReading,
 ) -> Iterator[tuple[KeptRecords, list[SecondCopy]]]:
     """Yield the copies that were found, log by log, with their records, which are checked once more."""
     by_path: dict[str, list[EntryIds]] = {}
@@ -84,7 +90,7 @@ def read_second_copies(
         for ids in entries:
             wanted.setdefault(ids.ledger, []).append((ids.entry, ids.entry))
         ranges = {ledger: tuple(each) for ledger, each in wanted.items()}
-        for kept in _whole_copies(fs, path, ranges, book):
+        for kept in _copies_in(fs, place, path, ranges, book, own):
             chosen = {
                 index: copies[ids]
                 for index, ids in zip(kept.indices, kept.ids(), strict=True)
@@ -110,6 +116,25 @@ def _may_hold(fs: FileSystem, log: LogFile, lost: Mapping[int, tuple[Range, ...]
     with scan:
         ledgers = scan.head.ledgers_map
         return ledgers is None or any(ledger in ledgers for ledger in lost)
+
+
+def _copies_in(
+    fs: FileSystem,
+    place: LogPlace,
+    path: str,
+    lost: Mapping[int, tuple[Range, ...]],
+    book: DigestBook,
+    own: LogReading,
+) -> Iterator[KeptRecords]:
+    """Yield the whole records of lost entries in one log, of the log itself those that its rows let stand."""
+    if path != place.log.path:
+        yield from _whole_copies(fs, path, lost, book)
+        return
+    for item, open_ends in own.again(fs, place):
+        kept = whole_records(item, open_ends, lost)
+        if kept is not None:
+            outer = [index for index in kept.indices if item.batch.offset(index) not in own.inside]
+            yield replace(kept, indices=outer)
 
 
 def _whole_copies(

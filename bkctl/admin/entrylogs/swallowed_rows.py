@@ -34,7 +34,8 @@ _WRONG_SIZE = ("record size", _OVERLAPS)
 class RowProof:
     """Takes apart what one pass over a log yields; ``ledgers`` have a row in the index.
 
-    ``guessed`` are the offsets of records that were cut where the next one begins.
+    ``guessed`` are the offsets of records that were cut where the next one begins, and of those that reach
+    over a place at which the index has an entry, and no record stands.
     """
 
     rows: RowsOfLog
@@ -85,9 +86,12 @@ class RowProof:
         for index in range(len(batch)):
             if not is_proved(item.check, index, batch.ledgers[index]):
                 offset = batch.offset(index)
-                inside = self._first_inside(offset, offset + _SIZE_BYTES + batch.sizes[index])
+                end = offset + _SIZE_BYTES + batch.sizes[index]
+                inside = self._first_inside(offset, end)
                 if inside is not None:
                     return index, inside
+                if any(self.rows.between(offset + 1, end)):
+                    self.guessed.add(offset)
         return None
 
     def _first_inside(self, offset: int, end: int) -> int | None:

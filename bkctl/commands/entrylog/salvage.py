@@ -44,7 +44,11 @@ SALVAGE_SCHEMA: Schema = (
     Key("by_digest", "int or null", "of copy: those that their digest proves"),
     Key("by_structure", "int or null", "of copy: those proved by their place among sizes and ids alone"),
     Key("superseded", "int or null", "of log: records of which the index has another place; not copied"),
-    Key("unknown", "int or null", "of log: records of ledgers that nobody knows; not copied"),
+    Key(
+        "unknown",
+        "int or null",
+        "of log: records of ledgers that nobody knows, or where the index has another entry; not copied",
+    ),
     Key("offset", "int or null", "of damage, unproved and journaled: where it begins"),
     Key("bytes", "int or null", "of log, damage and unproved: how many bytes"),
     Key(

@@ -1,0 +1,80 @@
+"""``bkctl entrylog salvage`` of a log in which an entry has a whole log as its payload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_entrylog_salvage_lengths import PLAIN, SECRET, SUMS, MixedBookie, of_kind, salvaged
+from tests.support.log_builder import CRC32C, EntryLogBuilder, entry_body
+from tests.support.readable import readable
+
+Run = Callable[..., Any]
+
+OUTER = 4
+#: Where the payload begins behind the size word, with a CRC-32C.
+_PAYLOAD_AT = 4 + 32 + 4
+
+
+@dataclass
+class ArchivingBookie(MixedBookie):
+    """Its entries ``OUTER`` have a log of another bookie as their payload, with ledgers of the same ids."""
+
+    archived: bytes = b""
+    framed: int = 0
+
+    def body(self, ledger: int, entry: int, payload_bytes: int = 60) -> bytes:
+        if entry != OUTER:
+            return super().body(ledger, entry, payload_bytes)
+        return entry_body(ledger, entry, self.archived, self.digesters[ledger])
+
+
+@pytest.fixture
+def archiving(tmp_path: Path) -> ArchivingBookie:
+    log = EntryLogBuilder()
+    for entry in (OUTER, *range(100, 110)):
+        log.add(entry_body(SUMS, entry, b"of another", CRC32C))
+    made = ArchivingBookie(
+        tmp_path / "bookie",
+        archived=log.build().data,
+        framed=4 + len(entry_body(SUMS, OUTER, b"of another", CRC32C)),
+    )
+    made.fill(made.digesters, 9)
+    return made.write()  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("ledger", [SUMS, SECRET, PLAIN])
+def test_what_stands_in_a_lost_entry_is_no_entry_of_the_bookie(
+    run_cli: Run, archiving: ArchivingBookie, ledger: int
+) -> None:
+    """Nor is it a second copy of the entry around it, though its digest checks under the same ids.
+
+    The entry in front, which has such a payload, too, is as long as the index says.
+    """
+    whole = readable(archiving.root)
+    archiving.overwrite(ledger, OUTER)
+    lost = of_kind(salvaged(run_cli, archiving.log, code=1), "lost")
+    entries = {row["ledger"]: row["entries"] for row in lost}
+    assert str(OUTER) in entries[ledger].split(", ")
+    assert "100-109" in entries[SUMS].split(", ")
+    assert "perhaps never here: 100-109" in next(row for row in lost if row["ledger"] == SUMS)["detail"]
+    del whole[ledger, OUTER]
+    assert readable(archiving.root) == whole
+
+
+@pytest.mark.parametrize("records", [None, 1, 4])
+def test_a_digest_proves_an_entry_over_the_records_in_it(
+    run_cli: Run, archiving: ArchivingBookie, records: int | None
+) -> None:
+    """The size word leads out of the file, or to a record in the payload."""
+    whole = readable(archiving.root)
+    size = len(archiving.body(SUMS, OUTER))
+    right = _PAYLOAD_AT - 4 + 1024 + (records or 0) * archiving.framed
+    archiving.resize(SUMS, OUTER, (1 << 26) if records is None else right - size)
+    (copy,) = of_kind(salvaged(run_cli, archiving.log, code=0), "copy")
+    assert copy["records"] == len(whole)
+    assert readable(archiving.root) == whole
