@@ -32,6 +32,8 @@ _REFUSED, _NO_ANSWER = 4, 5
 #: Exit codes after which a step has done what it can, and the next one follows: 1 says that it found, or
 #: lost, something, 3 that not all of it could be proved.
 _GOES_ON = (0, 1, UNCHECKED)
+#: Copies what earlier steps have lost, and has not copied what they lose when they are run again.
+_COPIES = ("ledger", "repair")
 #: Verbs that say by 3 that they have left something undone, which they do when they are run again.
 _LEAVES_WORK = (("ledger", "repair"), ("gc", "run"), ("bookie", "compact"))
 _LOG_BYTES_MAX = 16 << 20
@@ -165,16 +167,20 @@ def _no_records() -> frozenset[str]:
 def still_done(plan: Plan, log: PlanLog, records: Collection[str]) -> dict[int, DoneStep]:
     """Return the steps that are done and were not undone; ``records`` are the records of repairs there are.
 
+    A copy from replicas is not done when a step in front of it, which may lose entries, is to be run again.
     Raises CorruptionError for a log that is not this plan's, StorageError, RefusedError.
     """
     ended, done = log.done(), {}
+    may_lose = False
     for step in plan.steps:
         before = ended.get(step.number)
         if before is not None and before.command != step.command:
             text = f"step {step.number} is another command: the log is another plan's"
             raise CorruptionError("log of a plan", expected=" ".join(step.command)[:60], found=text)
-        if before is not None and before.repairs <= set(records):
+        is_done = before is not None and before.repairs <= set(records)
+        if before is not None and is_done and not (may_lose and step.verb == _COPIES):
             done[step.number] = before
+        may_lose |= step.lists_losses and not is_done
     return done
 
 
