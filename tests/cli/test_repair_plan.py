@@ -16,6 +16,7 @@ from bkctl.admin.repairs.repair_plan import KIND, ByHand, Needs, Plan, Step, enc
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.file_info import index_path
 from bkctl.codec.last_mark import LastMark
+from bkctl.commands.frame.own_command import read_own_command
 from bkctl.commands.repair.plan import _in_order
 from bkctl.errors import BookieIOError, LedgerLimboError
 from bkctl.scan.entrylog import EntryLogScan
@@ -458,3 +459,22 @@ def test_relative_directories_of_a_configuration_are_those_of_where_the_plan_was
     here.rename(tmp_path / "elsewhere")
     Path(tmp_path / "plan.json.log").unlink()
     assert run_cli("repair", "run", tmp_path / "plan.json", "--yes").exit_code == 4
+
+
+def test_findings_of_an_examination_that_did_not_end_make_no_plan(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error behind them may have the exit code of findings."""
+    bookie = CheckedBookie(tmp_path / "bookie")
+    bookie.fill([1])
+    bookie.write()
+    (bookie.current() / "lastMark").unlink()
+    _, whole = read_own_command(["bkctl", "doctor", str(bookie.root), "-o", "json"])
+    cut = whole.rstrip().removesuffix(b"]")
+    assert cut.startswith(b"[\n{")
+    monkeypatch.setattr("bkctl.commands.repair.plan.read_own_command", lambda words: (1, cut))
+    plan = tmp_path / "plan.json"
+    done = run_cli("repair", "plan", bookie.root, "--out", plan)
+    assert done.exit_code == 7
+    assert "did not come to its end" in done.stderr
+    assert not plan.exists()
