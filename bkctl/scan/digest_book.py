@@ -264,7 +264,7 @@ class DigestBook:
         for ledger, digester in digesters.items():
             if digester.type is not DigestType.MAC or digester.key:
                 by_digester.setdefault(digester, set()).add(ledger)
-        if len(by_digester) == 1 and len(digesters) == len(set(batch.ledgers)):
+        if len(by_digester) == 1 and set(batch.ledgers) in by_digester.values():
             (digester,) = by_digester
             return digester.failing(batch.buffer, batch.starts, batch.sizes)
         failing: list[int] = []

@@ -287,3 +287,18 @@ def test_a_record_that_swallowed_one_whose_ids_are_gone_is_told(run_cli: Run, pl
     done = salvaged(run_cli, plain.log, code=3)
     assert [(row["ledger"], row["entries"]) for row in of_kind(done, "unproved")] == [(PLAIN, "5")]
     assert [(row["ledger"], row["entries"]) for row in of_kind(done, "lost")] == [(4, "5")]
+
+
+def test_macs_without_a_password_are_kept(run_cli: Run, tmp_path: Path) -> None:
+    """Beside ledgers of one other digest, with metadata that tell the types and no password."""
+    mixed = MixedBookie(tmp_path / "bookie")
+    mixed.fill([SUMS, SECRET])
+    mixed.write()
+    dump = dump_of(tmp_path / "zk.json")
+    verified = run_cli("entrylog", "verify", mixed.log, "--metadata", dump, "-o", "json")
+    assert verified.exit_code == 3, verified.stdout
+    mixed.overwrite(SUMS, 5)
+    before = readable(mixed.root)
+    (lost,) = of_kind(salvaged(run_cli, mixed.log, "--metadata", dump, code=1), "lost")
+    assert (lost["ledger"], lost["entries"]) == (SUMS, "5")
+    assert readable(mixed.root) == before

@@ -135,6 +135,14 @@ def test_mac_without_a_key_is_known_and_not_checked() -> None:
     assert check.checkable == set()
 
 
+def test_a_mac_without_a_key_is_not_checked_beside_a_ledger_that_is() -> None:
+    """A batch of one digest is checked in one go, and these are two."""
+    book = DigestBook({1: CRC32C, 2: Digester(DigestType.MAC)})
+    check = book.check(batch_of(*entries(CRC32C, 1, 1), *entries(MAC, 1, 2)))
+    assert not check.failing
+    assert (check.ok(0, 1), check.ok(1, 2)) == (True, None)
+
+
 def test_dummy_checks_when_it_is_long_enough() -> None:
     book = DigestBook({5: DUMMY})
     short = struct.pack(">qqq", 5, 9, 8)
