@@ -274,8 +274,13 @@ class RecordScan:
         Returns where to go on after a damage, None when there is no reason to doubt.
         """
         singles = [batch.select([index]) for batch in self._held for index in range(len(batch))]
-        first = len(singles)
-        while first and not self._proved(singles[first - 1]):
+        first, leads = len(singles), False
+        while first:
+            record = singles[first - 1]
+            # Whole records lead from here to a place at which the index has an entry.
+            leads = leads or self._is_named(record.offset(0) + 4 + record.sizes[0])
+            if (leads and self._is_placed(record)) or self._proved(record):
+                break
             first -= 1
         if self.sizes.is_tired(self._held[0].base if self._held else 0):
             first = max(first, len(singles) - 1)
@@ -350,13 +355,14 @@ class RecordScan:
         yield EntryBatch(self._file.read_at(offset, 4 + right), offset, [0], [right], [ledger], [entry])
 
     def _proved(self, held: EntryBatch) -> bool:
-        """Return whether the index or the digest says where a record ends."""
-        offset, size = held.offset(0), held.sizes[0]
-        located, named = self._evidence.located, self._evidence.named
-        is_placed = located is not None and located(offset, held.ledgers[0], held.entries[0])
-        if is_placed and named is not None and named(offset + 4 + size):
-            return True
-        return self.prover.digest_affordable(offset, size, held.ledgers[0])
+        return self.prover.digest_affordable(held.offset(0), held.sizes[0], held.ledgers[0])
+
+    def _is_placed(self, held: EntryBatch) -> bool:
+        located = self._evidence.located
+        return located is not None and located(held.offset(0), held.ledgers[0], held.entries[0])
+
+    def _is_named(self, offset: int) -> bool:
+        return self._evidence.named is not None and self._evidence.named(offset)
 
     def _mend(self, start: int, found: int, right: int | None) -> Generator[Item, None, int]:
         """Yield damage from ``start`` to ``found``, or of the size word alone when a digest proves ``right``.

@@ -302,3 +302,15 @@ def test_macs_without_a_password_are_kept(run_cli: Run, tmp_path: Path) -> None:
     (lost,) = of_kind(salvaged(run_cli, mixed.log, "--metadata", dump, code=1), "lost")
     assert (lost["ledger"], lost["entries"]) == (SUMS, "5")
     assert readable(mixed.root) == before
+
+
+def test_a_record_with_damaged_ids_is_no_second_copy(run_cli: Run, mixed: MixedBookie) -> None:
+    """One bit makes it pass for an entry that is lost beside it."""
+    data, start = bytearray(mixed.log.read_bytes()), mixed.start_of(PLAIN, 5)
+    data[start + 19] ^= 2
+    mixed.log.write_bytes(data)
+    mixed.overwrite(PLAIN, 7)
+    before = readable(mixed.root)
+    (lost,) = of_kind(salvaged(run_cli, mixed.log, code=1), "lost")
+    assert (lost["ledger"], lost["entries"]) == (PLAIN, "5, 7")
+    assert readable(mixed.root) == before

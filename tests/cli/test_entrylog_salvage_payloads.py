@@ -78,3 +78,41 @@ def test_a_digest_proves_an_entry_over_the_records_in_it(
     (copy,) = of_kind(salvaged(run_cli, archiving.log, code=0), "copy")
     assert copy["records"] == len(whole)
     assert readable(archiving.root) == whole
+
+
+def test_what_stands_in_a_lost_entry_says_nothing_of_digests(run_cli: Run, tmp_path: Path) -> None:
+    """The archived ledger has the id of one whose digest is a MAC, and a CRC-32C."""
+    log = EntryLogBuilder()
+    for entry in range(20):
+        log.add(entry_body(SECRET, entry, b"of another", CRC32C))
+    made = ArchivingBookie(tmp_path / "bookie", archived=log.build().data)
+    made.fill([PLAIN, SECRET], 9)
+    made.write()
+    made.resize(PLAIN, OUTER, 1 << 30)
+    made.overwrite(PLAIN, OUTER)
+    before = readable(made.root)
+    lost = of_kind(salvaged(run_cli, made.log, code=1), "lost")
+    assert [row["entries"] for row in lost if row["ledger"] == PLAIN] == [str(OUTER)]
+    assert readable(made.root) == before
+
+
+@pytest.mark.parametrize("ledger", [SECRET, PLAIN])
+def test_what_stands_in_damaged_garbage_is_no_entry(run_cli: Run, tmp_path: Path, ledger: int) -> None:
+    """A copy that the index does not name, whose size word leads out of the file."""
+    log = EntryLogBuilder()
+    for entry in range(100, 110):
+        log.add(entry_body(SUMS, entry, b"of another", CRC32C))
+    made = ArchivingBookie(tmp_path / "bookie", archived=log.build().data)
+    made.fill([SUMS, ledger], 3)
+    garbage = made.store(ledger, OUTER)[1] - 4
+    for entry in range(3, 9):
+        made.add(SUMS, entry)
+        made.add(ledger, entry)
+    made.write()
+    whole = readable(made.root)
+    data = bytearray(made.log.read_bytes())
+    data[garbage] ^= 0x40
+    made.log.write_bytes(data)
+    done = salvaged(run_cli, made.log, code=3)
+    assert [row["entries"] for row in of_kind(done, "lost")] == ["100-109"]
+    assert readable(made.root) == whole

@@ -42,6 +42,10 @@ class RowsOfLog:
     def __len__(self) -> int:
         return len(self._offsets)
 
+    def ledgers(self) -> set[int]:
+        """Return the ledgers of the rows."""
+        return set(self._ledgers)
+
     def located(self, offset: int, ledger: int, entry: int) -> bool:
         """Return whether the index places this entry's size word at an offset."""
         return self._find(offset, ledger, entry) is not None

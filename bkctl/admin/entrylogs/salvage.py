@@ -50,7 +50,6 @@ from bkctl.scan.checked import CheckedBatch
 from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.entrylog import EntryLogScan
-from bkctl.scan.files.entrylogs import survey_logs
 from bkctl.scan.files.loss import LossTracker
 from bkctl.scan.proved_ids import EntryIds
 from bkctl.scan.quarantined_logs import quarantined_logs
@@ -119,12 +118,12 @@ def plan_salvage(
     """
     if not place.in_quarantine:
         _quarantine_move(fs, place)
-    survey_logs(fs, [place.log], book)
     tracker = LossTracker(place.log.path)
     index = StoppedIndex(fs, place.space, databases)
     store, ledgers = index.entries(), index.ledgers()
     try:
         reading = read_rows(place, store, set(known_ledgers(ledgers, lambda _: True)), book)
+        reading.learn_digests(fs, place)
         for item in reading.items(fs, place, advance):
             if isinstance(item, CheckedBatch):
                 reading.kept(item)

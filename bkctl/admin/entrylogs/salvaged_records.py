@@ -11,8 +11,9 @@ garbage. So is one of a ledger of which neither the index has a row, nor the met
 digest a type: it was deleted, or its id is damaged. So is one without a proof in whose place the index has
 another entry.
 
-An entry may have a whole log as its payload. So records that no row names, between a place where the index
-has an entry that is not found and the next row, may be the inside of that entry: they stand for no entry.
+An entry may have a whole log as its payload. So records that no row names, between the place of an entry that
+is not found (a row, or a head with a wrong size, says that it was there) and the next row, may be the inside
+of that entry: they stand for no entry.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bkctl.admin.entrylogs.outer_records import OuterRecords
 from bkctl.admin.entrylogs.rows_of_log import RowsOfLog
 from bkctl.admin.entrylogs.swallowed_rows import RowProof
 from bkctl.admin.index.stopped_index import EntryRows, refuse_damaged
-from bkctl.codec.entry import BODY_BYTES_MAX, EntryBatch
+from bkctl.codec.entry import BODY_BYTES_MAX, RECORD_HEAD
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.location import Location, decode_value, encode_key
 from bkctl.codec.losses import Range
@@ -38,6 +39,7 @@ from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.proof import Evidence
 from bkctl.scan.proved_ids import EntryIds, with_ids
+from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs.base import FileSystem
 
 #: A damaged range is asked entry by entry only so far; what has a row is known from the rows.
@@ -176,11 +178,33 @@ class LogReading:
     inside: set[int] = field(default_factory=set)
     _doubted: set[EntryIds] = field(default_factory=set)
     _followed: int = HEADER_BYTES
+    _open_from: int = -BODY_BYTES_MAX
     _neighbours: Neighbours = field(init=False)
+
+    def learn_digests(self, fs: FileSystem, place: LogPlace) -> None:
+        """Let the book learn digest types from the records that rows name, of ledgers without rows from all.
+
+        What stands inside a damaged entry may name the ledgers of this bookie, and have another type.
+        """
+        if not self.book.needs_survey:
+            return
+        ledgers, rows = self.rows.ledgers(), self.rows
+        with EntryLogScan(fs, place.log.path) as scan:
+            for batch in scan.batches():
+                learnt = [
+                    index
+                    for index, ids in enumerate(zip(batch.ledgers, batch.entries, strict=True))
+                    if ids[0] not in ledgers or rows.located(batch.offset(index), *ids)
+                ]
+                self.book.survey(batch.select(learnt))
+                if scan.head.ledgers_map is not None and not self.book.unsettled(scan.head.ledgers_map):
+                    break
+        self.book.close_survey()
 
     def items(self, fs: FileSystem, place: LogPlace, advance: Advance = nobody) -> Iterator[CheckedItem]:
         """Yield what the log holds, checked; a rolled log that ends within a record is damaged."""
         self.book.restart_trials()
+        self._followed, self._open_from = HEADER_BYTES, -BODY_BYTES_MAX
         done = 0
         evidence = Evidence(
             digesters=self.book.digesters, located=self.rows.located, named=self.rows.is_named
@@ -203,7 +227,10 @@ class LogReading:
                         "whole records",
                         item.found,
                     )
+                elif isinstance(item, Damage):
+                    self._note_damage(item, scan.file)
                 elif isinstance(item, CheckedBatch):
+                    self._note_inside(item)
                     reached = item.batch.offset(len(item.batch) - 1)
                     advance(reached - done)
                     done = reached
@@ -223,7 +250,6 @@ class LogReading:
             for index in range(len(batch))
             if index not in check.failing or index in check.strangers
         }
-        self._note_inside(batch)
         named = {index for index, ids in sound.items() if self.rows.take(batch.offset(index), *ids)}
         others = [index for index in sound if index not in named]
         found = places(self.locations, [encode_key(*sound[index]) for index in others])
@@ -288,33 +314,52 @@ class LogReading:
                     missing for missing in one.missing if not (is_known and missing.evidence == "header")
                 )
 
-    def _note_inside(self, batch: EntryBatch) -> None:
-        """Note which records stand behind a row whose record is not found, and in front of the next."""
+    def _note_damage(self, damage: Damage, file: SteadyFile) -> None:
+        """Note that a record is damaged whose ids are those of an entry, and whose end nothing says."""
+        head = file.peek(damage.offset, RECORD_HEAD.size)
+        if damage.readable or damage.end <= self._followed or len(head) < RECORD_HEAD.size:
+            return
+        _, ledger, entry = RECORD_HEAD.unpack(head)
+        if ledger in self.ledgers and entry >= 0:
+            self._open_from = damage.offset
+
+    def _note_inside(self, item: CheckedBatch) -> None:
+        """Note which records stand behind one that is not found, and in front of the next row."""
+        batch = item.batch
         for index in range(len(batch)):
             offset = batch.offset(index)
-            if self.rows.is_named(offset) or not self._may_hold(offset):
+            is_named = self.rows.is_named(offset)
+            if index in item.check.failing and not is_named:
+                continue  # nothing says that it was a record
+            if is_named or not self._may_hold(offset):
                 self._followed = offset + _SIZE_BYTES + batch.sizes[index]
+                self._open_from = -BODY_BYTES_MAX
             else:
                 self.inside.add(offset)
 
     def _may_hold(self, offset: int) -> bool:
-        """Return whether an entry that is not found, and that the index has in front, may reach an offset."""
-        return any(self.rows.between(max(self._followed, offset - BODY_BYTES_MAX), offset))
+        """Return whether an entry that is not found, by its row or its head, may reach an offset."""
+        first = offset - BODY_BYTES_MAX
+        return self._open_from > first or any(self.rows.between(max(self._followed, first), offset))
 
     def _may_get_row(self, item: CheckedBatch, index: int, ids: EntryIds) -> bool:
-        """Return whether a record that the index has nowhere is the entry that it names.
+        """Return whether a record that the index has nowhere is the entry that it names."""
+        if item.batch.offset(index) in self.inside and ids.ledger in self.ledgers:
+            self._doubted.add(ids)
+        return self.is_entry(item, index) and not self._is_of_nobody(ids.ledger)
+
+    def is_entry(self, item: CheckedBatch, index: int) -> bool:
+        """Return whether a record that was read may be the entry that it names.
 
         Where the index has another entry in its place the ids of the record are damaged, unless a digest
         proves them: a row for them would serve an entry that never was.
         """
-        offset = item.batch.offset(index)
+        batch = item.batch
+        offset, ledger, entry = batch.offset(index), batch.ledgers[index], batch.entries[index]
         if offset in self.inside:
-            if ids.ledger in self.ledgers:
-                self._doubted.add(ids)
             return False
-        if self.rows.is_named(offset) and not is_proved(item.check, index, item.batch.ledgers[index]):
-            return False
-        return not self._is_of_nobody(ids.ledger)
+        is_another = self.rows.is_named(offset) and not self.rows.located(offset, ledger, entry)
+        return not is_another or is_proved(item.check, index, ledger)
 
     def _is_of_nobody(self, ledger: int) -> bool:
         """Return whether nothing speaks for a ledger, though the metadata were asked."""

@@ -133,8 +133,7 @@ def _copies_in(
     for item, open_ends in own.again(fs, place):
         kept = whole_records(item, open_ends, lost)
         if kept is not None:
-            outer = [index for index in kept.indices if item.batch.offset(index) not in own.inside]
-            yield replace(kept, indices=outer)
+            yield replace(kept, indices=[index for index in kept.indices if own.is_entry(item, index)])
 
 
 def _whole_copies(
