@@ -184,7 +184,7 @@ class LogReading:
     def learn_digests(self, fs: FileSystem, place: LogPlace) -> None:
         """Let the book learn digest types from the records that rows name, of ledgers without rows from all.
 
-        What stands inside a damaged entry may name the ledgers of this bookie, and have another type.
+        Records inside a damaged entry may have ids of these ledgers, and another type.
         """
         if not self.book.needs_survey:
             return
