@@ -42,7 +42,7 @@ SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench profile data proto man conf docs site sbom \
+.PHONY: help env demo test thorough soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench profile data proto man conf docs site sbom \
   wheel wheel-demo spark-archive lock fmt clean
 
 help: ## Show this list
@@ -66,8 +66,13 @@ demo: $(STAMP) ## Tell a story: write, kill -9, replay; break a byte, find it, m
 test soak: export PYTHONDONTWRITEBYTECODE :=
 test: export PYTEST_DEBUG_TEMPROOT ?= $(shell .ci/test_directory)
 
-test: $(STAMP) ## Run the whole test suite
+test: $(STAMP) ## Run the tests, except those that take long and have a quicker one beside them: 12 minutes
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+# A soak runs whatever its folders have.
+thorough soak: export BKCTL_THOROUGH := 1
+
+thorough: test ## Run all tests, as before a release: 40 minutes
 
 soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan) ## Run property tests, kills or fuzzers for long; the log with its seed goes to docs/soak
 	@mkdir -p docs/soak

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import grades
 from tests.support.folder_seconds import FolderSeconds
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -30,9 +31,10 @@ LONG_FOLDERS = ("tests/spark/", "tests/interop/", "tests/system/", "tests/crash/
 #: Whose tests are long and need nothing of each other: any worker takes the next one.
 SEPARATE_FOLDERS = ("tests/corpora/", "tests/crash/", "tests/property/", "tests/sim/")
 
-# Both stay random: a run that finds something prints the seed and a blob that repeats it.
+# All stay random: a run that finds something prints the seed and a blob that repeats it.
 _slow_machine = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("ci", max_examples=60, **_slow_machine)
+settings.register_profile("ci", max_examples=25, **_slow_machine)
+settings.register_profile("thorough", max_examples=60, **_slow_machine)
 _soak_examples = int(os.environ.get("SOAK_EXAMPLES") or 20_000)
 settings.register_profile("soak", max_examples=_soak_examples, **_slow_machine)
 settings.load_profile("ci")
@@ -51,9 +53,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write into tests/transcripts what the commands say now, for review",
     )
     parser.addoption("--folder-seconds", action="store_true", help="end with the seconds of each folder")
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        default=grades.is_thorough(),
+        help=f"run all tests, also those marked thorough ({grades.VARIABLE}=1 is the same)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--thorough"):
+        # For the counts in modules of tests, which are imported later, and for the workers.
+        os.environ[grades.VARIABLE] = "1"
+        if not config.getoption("--hypothesis-profile"):
+            settings.load_profile("thorough")
+    config.pluginmanager.register(grades.Grades(), "grades")
     if config.getoption("--folder-seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(FolderSeconds(), "folder-seconds")
 

@@ -1,0 +1,115 @@
+"""The two grades of tests: what is marked thorough says why, and runs where somebody asks for it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.grades import VARIABLE, is_thorough, times
+
+TESTS = Path(__file__).resolve().parents[1]
+MODULE = "tests/arch/test_grades.py"
+THOROUGH = "test_that_takes_long"
+
+
+@pytest.mark.thorough("not at all; the tests below look for it")
+@pytest.mark.parametrize("number", [1, 2])
+def test_that_takes_long(number: int) -> None:
+    assert number
+
+
+def marks(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The line and the reason of each marker; the reason is a text, or the name of one in the module."""
+    texts = {
+        node.targets[0].id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_mark(node.func)]
+    called = {id(call.func) for call in calls}
+    for node in ast.walk(tree):
+        if is_mark(node) and id(node) not in called:
+            yield node.lineno, ""  # type: ignore[attr-defined]
+    for call in calls:
+        reason = call.args[0] if len(call.args) == 1 else None
+        if isinstance(reason, ast.Name):
+            yield call.lineno, str(texts.get(reason.id, ""))
+        else:
+            yield call.lineno, str(reason.value) if isinstance(reason, ast.Constant) else ""
+
+
+def is_mark(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "thorough"
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "mark"
+    )
+
+
+def test_each_mark_says_why() -> None:
+    without = [
+        f"{path.relative_to(TESTS)}:{line}: {reason!r}"
+        for path in sorted(TESTS.rglob("*.py"))
+        if "mark.thorough" in (text := path.read_text())
+        for line, reason in marks(ast.parse(text))
+        if len(reason.split()) < 3
+    ]
+    assert without == []
+
+
+def test_a_mark_without_a_reason_is_found() -> None:
+    tree = ast.parse(
+        "WHY = 'there is a shorter one'\n"
+        "pytestmark = [pytest.mark.slow, pytest.mark.thorough]\n"
+        "a = pytest.mark.thorough()\n"
+        "b = pytest.mark.thorough('as test_a_kill holds')\n"
+        "c = pytest.mark.thorough(WHY)\n"
+    )
+    assert sorted(marks(tree)) == [
+        (2, ""),
+        (3, ""),
+        (4, "as test_a_kill holds"),
+        (5, "there is a shorter one"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "ran"),
+    [
+        ([MODULE], 0),
+        ([MODULE, "-n", "1"], 0),
+        ([MODULE, "-n", "1", "--thorough"], 2),
+        ([f"{MODULE}::{THOROUGH}"], 2),
+        ([f"{MODULE}::{THOROUGH}[2]", "-n", "1"], 1),
+    ],
+)
+def test_what_is_thorough_runs_where_somebody_asks_for_it(words: list[str], ran: int) -> None:
+    environment = {key: value for key, value in os.environ.items() if "PYTEST" not in key and key != VARIABLE}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", THOROUGH, *words],
+        cwd=TESTS.parent, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (f"{ran} passed" in done.stdout) == bool(ran), done.stdout
+    assert ("2 thorough tests are left out: `make thorough` runs them" in done.stdout) == (not ran)
+    assert done.returncode == (0 if ran else pytest.ExitCode.NO_TESTS_COLLECTED), done.stdout
+
+
+def test_how_often_a_test_repeats_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BKCTL_SOAK", raising=False)
+    monkeypatch.setenv(VARIABLE, "0")
+    assert not is_thorough()
+    assert times(2, 9) == 2
+    monkeypatch.setenv(VARIABLE, "1")
+    assert is_thorough()
+    assert times(2, 9) == 9
+    monkeypatch.setenv("BKCTL_SOAK", "100")
+    assert times(2, 9) == 100
