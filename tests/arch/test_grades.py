@@ -7,15 +7,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
 
-from tests.support.grades import VARIABLE, is_thorough, times
+from tests.support.grades import VARIABLE, is_thorough, one_kept, pairwise, times
 
 TESTS = Path(__file__).resolve().parents[1]
 MODULE = "tests/arch/test_grades.py"
 THOROUGH = "test_that_takes_long"
+SUPPORT = TESTS / "support" / "grades.py"
+#: Calls that make such marks, the reason first.
+MAKERS = (one_kept.__name__, pairwise.__name__)
 
 
 @pytest.mark.thorough("not at all; the tests below look for it")
@@ -33,17 +37,22 @@ def marks(tree: ast.Module) -> Iterator[tuple[int, str]]:
         and isinstance(node.targets[0], ast.Name)
         and isinstance(node.value, ast.Constant)
     }
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_mark(node.func)]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if is_mark(call.func) or is_maker(call.func)]
     called = {id(call.func) for call in calls}
     for node in ast.walk(tree):
         if is_mark(node) and id(node) not in called:
             yield node.lineno, ""  # type: ignore[attr-defined]
     for call in calls:
-        reason = call.args[0] if len(call.args) == 1 else None
+        reason = call.args[0] if len(call.args) == 1 or (call.args and is_maker(call.func)) else None
         if isinstance(reason, ast.Name):
             yield call.lineno, str(texts.get(reason.id, ""))
         else:
             yield call.lineno, str(reason.value) if isinstance(reason, ast.Constant) else ""
+
+
+def is_maker(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in MAKERS
 
 
 def is_mark(node: ast.AST) -> bool:
@@ -58,8 +67,8 @@ def is_mark(node: ast.AST) -> bool:
 def test_each_mark_says_why() -> None:
     without = [
         f"{path.relative_to(TESTS)}:{line}: {reason!r}"
-        for path in sorted(TESTS.rglob("*.py"))
-        if "mark.thorough" in (text := path.read_text())
+        for path in sorted(set(TESTS.rglob("*.py")) - {SUPPORT})
+        if any(word in (text := path.read_text()) for word in ("mark.thorough", *MAKERS))
         for line, reason in marks(ast.parse(text))
         if len(reason.split()) < 3
     ]
@@ -73,12 +82,16 @@ def test_a_mark_without_a_reason_is_found() -> None:
         "a = pytest.mark.thorough()\n"
         "b = pytest.mark.thorough('as test_a_kill holds')\n"
         "c = pytest.mark.thorough(WHY)\n"
+        "d = one_kept('as the first of them', 1, 2)\n"
+        "e = pairwise(wire=(2, 3))\n"
     )
     assert sorted(marks(tree)) == [
         (2, ""),
         (3, ""),
         (4, "as test_a_kill holds"),
         (5, "there is a shorter one"),
+        (6, "as the first of them"),
+        (7, ""),
     ]
 
 
@@ -113,3 +126,26 @@ def test_how_often_a_test_repeats_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     assert times(2, 9) == 9
     monkeypatch.setenv("BKCTL_SOAK", "100")
     assert times(2, 9) == 100
+
+
+def test_each_pair_of_values_is_in_a_case_that_always_runs() -> None:
+    axes = {"wire": ("v2", "v3"), "digest": ("a", "b", "c"), "size": (1, 2, 3, 4), "fenced": (False, True)}
+    mark = pairwise("the pairs are there", **axes)
+    names, cases = mark.args
+    assert names == tuple(axes)
+    assert len(cases) == 2 * 3 * 4 * 2
+    always = [case for case in cases if isinstance(case, tuple) and not hasattr(case, "marks")]
+    assert len(always) == 12
+    for (one, ones), (other, others) in combinations(enumerate(axes.values()), 2):
+        assert {(case[one], case[other]) for case in always} == set(product(ones, others))
+    left = next(case for case in cases if hasattr(case, "marks"))
+    assert left.id == "-".join(map(str, left.values))
+
+
+def test_one_parameter_of_some_always_runs() -> None:
+    kept, *others = one_kept("the first one is there", "a", "b", "c")
+    assert kept == "a"
+    assert [(other.values, [mark.name for mark in other.marks]) for other in others] == [
+        (("b",), ["thorough"]),
+        (("c",), ["thorough"]),
+    ]

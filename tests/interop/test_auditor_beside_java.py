@@ -21,6 +21,7 @@ from bkctl.replication.auditor import Auditor
 from bkctl.replication.auditor_status import Measure
 from tests.support.audited_cluster import ledger_metadata
 from tests.support.autorecovery_processes import AuditorProcess
+from tests.support.grades import one_kept
 from tests.support.java_bookkeeper import require_jars
 from tests.support.java_cluster import OURS, SETTINGS, THEIRS, new_cluster, our_bookies
 from tests.support.manual_time import eventually
@@ -123,7 +124,9 @@ def test_both_make_the_same_marks_and_each_extends_the_others(cluster: Cluster, 
     assert both[mark_path(3)] == f'replica: "{d}"\nreplica: "{b}"\nctime: T\n'.encode()
 
 
-@pytest.mark.parametrize(("first", "second"), [(THEIRS, OURS), (OURS, THEIRS)])
+@pytest.mark.parametrize(
+    ("first", "second"), one_kept("as the other way round", (THEIRS, OURS), (OURS, THEIRS))
+)
 def test_the_other_ones_auditor_waits_and_takes_over_when_the_elected_one_is_killed(
     cluster: Cluster, tmp_path: Path, first: str, second: str
 ) -> None:
@@ -145,6 +148,7 @@ def test_the_other_ones_auditor_waits_and_takes_over_when_the_elected_one_is_kil
             assert names[second].encode() in parent.data
 
 
+@pytest.mark.thorough("waits for sessions to end; tests/sim/test_auditor_simulation.py ends them")
 def test_our_auditor_that_was_stopped_past_its_session_is_not_a_second_one(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -172,6 +176,7 @@ def test_our_auditor_that_was_stopped_past_its_session_is_not_a_second_one(
             cluster.wait_for(lambda: len(cluster.marks()) == 2, ours)
 
 
+@pytest.mark.thorough("waits for sessions to end; tests/sim/test_auditor_simulation.py ends them")
 def test_our_auditor_that_is_stopped_while_it_marks_marks_nothing_behind_the_next_ones_back(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -21,7 +21,11 @@ from tests.support.java_written_cluster import Cluster, running_cluster
 from tests.support.waiting import WAIT_S, until
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.thorough("copies slowly; tests/interop/test_worker_beside_java.py copies without kills"),
+    pytest.mark.interop,
+    pytest.mark.timeout(600),
+]
 
 KILLS = int(os.environ.get("BKCTL_SOAK") or 2)
 #: So slow that there is something to do until it has been killed so often.

@@ -14,7 +14,11 @@ from tests.support.java_written_cluster import Cluster, running_cluster
 from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.thorough("as test_auditor_beside_java.py and test_worker_beside_java.py, at once"),
+    pytest.mark.interop,
+    pytest.mark.timeout(180),
+]
 
 OUR_NAME, THEIR_NAME = "our-auditor:3181", "their-auditor:3181"
 CONF = {"lostBookieRecoveryDelay": "0", "openLedgerRereplicationGracePeriod": "1000"}

@@ -17,6 +17,7 @@ from kazoo.client import KazooClient
 from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.types import LedgerState
 from tests.support.adopted_images import adopt_cookies, load_metadata
+from tests.support.grades import one_kept
 from tests.support.java_bookkeeper import copy_directory
 from tests.support.java_client import JavaClient, JavaLedgerClient
 from tests.support.java_cluster import OUR_CONF
@@ -64,7 +65,7 @@ def adopt(client: KazooClient, root: str, bookie: str, folder: Path, metadata_ur
     return EmbeddedBookie(folder, metadata_uri=metadata_uri, overrides=overrides)
 
 
-@pytest.fixture(scope="module", params=["crash", "clean"])
+@pytest.fixture(scope="module", params=one_kept("as after a crash", "crash", "clean"))
 def served(
     request: pytest.FixtureRequest,
     corpora: Corpora,

@@ -20,7 +20,12 @@ from tests.support.java_cluster import OURS, THEIRS, BookieProcess
 from tests.support.manifest import Image
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.corpora, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.thorough("converts thrice; test_conversion_with_java.py reads without a client"),
+    pytest.mark.interop,
+    pytest.mark.corpora,
+    pytest.mark.timeout(180),
+]
 
 Corpora = Callable[[str], Path]
 TIMERS = {"flushInterval": "3600000", "gcWaitTime": "900000"}

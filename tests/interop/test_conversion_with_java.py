@@ -15,6 +15,7 @@ from bkctl.codec.cookie import decode_cookie, encode_cookie, join_dirs
 from bkctl.scan.directory import inspect_directory
 from bkctl.scan.index import open_index
 from tests.interop.test_rebuild_with_java import bodies, held, image_of
+from tests.support.grades import one_kept
 from tests.support.java_bookies import BookieFolders, JavaBookies
 from tests.support.java_bookkeeper import copy_directory, require_jars
 from tests.support.manifest import FILES, index_rows, logs_of
@@ -33,10 +34,17 @@ WAYS = {
 #: Killed before the first flush: there is no index, and the old storage has to replay the journals first.
 NEVER_FLUSHED = {("interleaved", "crash"), ("sorted", "crash")}
 CASES = [
-    (corpus, bookie, state)
-    for state in ("clean", "crash")
-    for corpus in WAYS
-    for bookie in (("bookie1", "bookie2", "bookie3") if corpus == "db" else ("bookie1",))
+    ("db", "bookie1", "crash"),
+    ("interleaved", "bookie1", "clean"),
+    *one_kept(
+        "as of the same storage",
+        ("perledger", "bookie1", "crash"),
+        *(("db", bookie, "crash") for bookie in ("bookie2", "bookie3")),
+        *(("db", bookie, "clean") for bookie in ("bookie1", "bookie2", "bookie3")),
+        *(("sorted", "bookie1", state) for state in ("clean", "crash")),
+        ("interleaved", "bookie1", "crash"),
+        ("perledger", "bookie1", "clean"),
+    ),
 ]
 
 
@@ -102,7 +110,7 @@ def test_java_serves_what_was_converted_and_what_was_converted_back(
     assert java.serve(BookieFolders.of(corpus, folder), wanted) == served
 
 
-@pytest.mark.parametrize("corpus", ["interleaved", "perledger"])
+@pytest.mark.parametrize("corpus", one_kept("other logs, the same index", "interleaved", "perledger"))
 def test_java_serves_what_was_gathered_from_two_ledger_directories(
     corpora: Corpora, run_cli: Cli, java: JavaBookies, tmp_path: Path, corpus: str
 ) -> None:

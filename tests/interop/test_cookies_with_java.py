@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bkctl.metadata.uri import open_metadata_store
+from tests.support.grades import one_kept
 from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, free_port, new_cluster
 from tests.support.rows import from_ndjson
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
@@ -39,7 +40,7 @@ def wait_for_http(port: int) -> None:
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("custom_id", [None, "bookie-of-rack.7"])
+@pytest.mark.parametrize("custom_id", one_kept("the other id is an address", "bookie-of-rack.7", None))
 def test_a_java_bookie_starts_with_a_cookie_of_ours(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
     run_cli: Run,

@@ -24,7 +24,13 @@ from tests.support.live_writer import live_writer
 from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.thorough(
+        "runs Java bookies and a slow copy; tests/cli/test_bookies_drain.py has drains of ours"
+    ),
+    pytest.mark.interop,
+    pytest.mark.timeout(240),
+]
 
 KILLS = int(os.environ.get("BKCTL_SOAK") or 1)
 #: So slow that a kill finds it between two ledgers.

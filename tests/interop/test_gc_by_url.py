@@ -11,6 +11,7 @@ import pytest
 
 from bkctl.admin.gc import over_http
 from bkctl.client.sync import BookKeeperSync
+from tests.support.grades import one_kept
 from tests.support.java_cluster import OURS, THEIRS, BookieProcess, free_port, new_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
@@ -57,7 +58,7 @@ class Live:
         return sum(path.stat().st_size for path in self.bookie.folder.rglob("current/*.log"))
 
 
-@pytest.fixture(params=[OURS, THEIRS])
+@pytest.fixture(params=one_kept("as over one of Java's", THEIRS, OURS))
 def live(
     request: pytest.FixtureRequest,
     zookeeper_server: ZooKeeperServer,  # noqa: F811

@@ -110,8 +110,13 @@ class Work:
 
 @pytest.mark.parametrize(
     ("transactional", "per_ledger"),
-    [(False, False), (True, False), (False, True)],
-    ids=["plain", "transactional", "per-ledger"],
+    [
+        pytest.param(
+            False, False, id="plain", marks=pytest.mark.thorough("the same as with logs of ledgers")
+        ),
+        pytest.param(True, False, id="transactional", marks=pytest.mark.thorough("as with logs of ledgers")),
+        pytest.param(False, True, id="per-ledger"),
+    ],
 )
 def test_both_collect_and_compact_on_the_same_directories(
     run_cli: Cli,

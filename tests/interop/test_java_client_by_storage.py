@@ -13,6 +13,7 @@ import pytest
 
 from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.storage_kinds import INTERLEAVED_LEDGER_STORAGE, SORTED_LEDGER_STORAGE
+from tests.support.grades import one_kept
 from tests.support.java_client import JavaClient, JavaLedgerClient, entries_of
 from tests.support.java_cluster import new_cluster, our_bookies
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
@@ -69,7 +70,7 @@ def restart(bookies: dict[str, EmbeddedBookie], clients: dict[str, JavaClient]) 
             client.wait_for(name)
 
 
-@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("storage", one_kept("index files as there", *STORAGES))
 def test_ledgers_and_fences_are_served_before_and_after_a_restart(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
     java: JavaLedgerClient,

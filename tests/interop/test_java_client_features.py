@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from bkctl.server.life.embedded import EmbeddedBookie
+from tests.support.grades import one_kept
 from tests.support.java_bookkeeper import JavaError
 from tests.support.java_client import JavaClient, JavaLedger, JavaLedgerClient, entries_of, entry_of
 from tests.support.java_cluster import THEIRS, BookieProcess, new_cluster, our_bookies
@@ -150,7 +151,7 @@ def test_a_deleted_ledger_cannot_be_opened_and_says_so_once_it_is_collected(ours
 # --- fencing and recovery -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", one_kept("the same as in version 2", *WIRES))
 def test_recovery_fences_the_old_writer_and_keeps_all_that_was_acknowledged(ours: Ours, wire: str) -> None:
     writer, recoverer = ours.clients[wire], ours.java.client(ours.uri, wire=wire)
     ledger = writer.create(3, 2, 2)
@@ -316,7 +317,7 @@ def test_admin_requests_are_answered(ours: Ours) -> None:
 # --- many connections, bookies that go ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", one_kept("the same as in version 3", *WIRES[::-1]))
 def test_sixty_four_connections_write_and_read_at_once(ours: Ours, wire: str) -> None:
     client = ours.java.client(ours.uri, wire=wire, numChannelsPerBookie=64)
     ledgers = [client.create(4, 4, 3) for _ in range(64)]  # a channel is chosen by the ledger's id
@@ -332,7 +333,7 @@ def test_sixty_four_connections_write_and_read_at_once(ours: Ours, wire: str) ->
     client.close()
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", one_kept("the same as in version 2", *WIRES))
 def test_a_bookie_that_stops_is_replaced_while_the_client_writes(ours: Ours, wire: str) -> None:
     # So many that the bookie stops in the middle, however quickly they are added.
     count, size = 60_000, 500
@@ -396,6 +397,7 @@ def test_a_bookie_that_turns_read_only_is_replaced_in_open_ledgers(ours: Ours) -
 # --- with a Java bookie -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough("mixed bookies are in test_our_client.py")
 def test_two_of_ours_and_a_java_bookie_hold_the_same_entries(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
     java: JavaLedgerClient,

@@ -12,6 +12,7 @@ from bkctl.codec import journal as codec
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import Journal, JournalBatch, zeros_ahead
 from bkctl.vfs import PosixFileSystem
+from tests.support.grades import pairwise
 from tests.support.java_bookkeeper import JavaDriver, start_driver
 from tests.support.journal_records import entry_record
 from tests.support.journal_rig import RecordingSink, body
@@ -60,10 +61,13 @@ def write(directory: Path, settings: JournalSettings, *, killed: bool) -> list[c
     return written
 
 
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("alignment", [512, 4096])
-@pytest.mark.parametrize("step", [0, 4096, 1 << 20])
-@pytest.mark.parametrize("version", [4, 5, 6])
+@pairwise(
+    "each pair of these is there",
+    version=[4, 5, 6],
+    step=[0, 4096, 1 << 20],
+    alignment=[512, 4096],
+    killed=[False, True],
+)
 def test_java_reads_every_record_of_ours(
     java: JavaDriver,
     tmp_path: Path,

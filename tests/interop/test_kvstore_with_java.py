@@ -17,6 +17,7 @@ from bkctl.kvstore.base import Delete, DeleteRange, Put, Row
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.kvstore.rocksdb_store import open_store, sorted_file_writer
+from tests.support.grades import one_kept
 from tests.support.java_releases import jars_of
 
 pytestmark = pytest.mark.interop
@@ -28,7 +29,7 @@ KEY = bytes(range(20))
 Run = Callable[..., list[list[str]]]
 
 
-@pytest.fixture(scope="module", params=["4.17.3", "4.18.0"])
+@pytest.fixture(scope="module", params=one_kept("the database as of the other", "4.17.3", "4.18.0"))
 def java(request: pytest.FixtureRequest) -> Run:
     """``java("rows DIR NAME KIND", ...)`` runs commands of IndexStore in one JVM; the words of its lines."""
     jars = jars_of(request.param, "IndexStore")

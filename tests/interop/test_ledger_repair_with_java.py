@@ -154,7 +154,13 @@ def hurt(run_cli: Run, cluster: Cluster, chance: random.Random, bookie: str, kin
     cluster.restart(bookie, OURS if kind == EMPTIED else None)
 
 
-@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)], ids=["Wq3", "Wq2"])
+@pytest.mark.parametrize(
+    "quorums",
+    [
+        pytest.param((3, 3, 2), id="Wq3", marks=pytest.mark.thorough("as of ledgers with two replicas")),
+        pytest.param((3, 2, 2), id="Wq2"),
+    ],
+)
 def test_java_reads_every_replica_alone_after_the_repair(
     run_cli: Run, cluster: Cluster, quorums: tuple[int, int, int]
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bkctl.codec.file_info import index_path
+from tests.support.grades import one_kept
 from tests.support.java_client import JavaLedgerClient, entries_of
 from tests.support.java_cluster import THEIRS, BookieProcess, new_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
@@ -34,7 +35,7 @@ CONF = {
 }
 
 
-@pytest.mark.parametrize("with_metadata", [False, True])
+@pytest.mark.parametrize("with_metadata", one_kept("as without them", False, True))
 def test_every_ledger_that_lives_outlives_javas_collection_after_a_rebuild(
     run_cli: Cli,
     java: JavaLedgerClient,

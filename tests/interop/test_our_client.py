@@ -30,6 +30,7 @@ from bkctl.net.connection import Done
 from bkctl.net.settings import NetSettings
 from bkctl.protocol.messages import ReadRequest, Request, Wire, WriteLacRequest, WriteLacResponse
 from bkctl.types import DigestType, LedgerState, ResultCode
+from tests.support.grades import one_kept
 from tests.support.java_client import PASSWORD, JavaClient, JavaLedgerClient, entries_of, payload
 from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, new_cluster
 from tests.support.waiting import until
@@ -93,7 +94,8 @@ def running_cluster(
         )
 
 
-@pytest.fixture(scope="module", params=KINDS)
+#: Of the mixed ones every pair of bookies holds replicas of a kind each, or both of Java's.
+@pytest.fixture(scope="module", params=one_kept("the same as on mixed bookies", "mixed", "theirs", "ours"))
 def both(
     request: pytest.FixtureRequest,
     zookeeper_server: ZooKeeperServer,  # noqa: F811
@@ -536,7 +538,7 @@ def test_closed_ledgers_are_read_while_zookeeper_is_stopped(tmp_path: Path) -> N
 # --- bookies that go, last: every cluster loses one ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("gone", [THEIRS, OURS])
+@pytest.mark.parametrize("gone", one_kept("the same as with one of Java's", THEIRS, OURS))
 def test_with_a_bookie_killed(
     gone: str,
     zookeeper_server: ZooKeeperServer,  # noqa: F811

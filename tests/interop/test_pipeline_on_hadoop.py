@@ -35,7 +35,11 @@ from tests.support.sets import DEMO, ZK, collected, ran
 from tests.support.spark_cluster import QUICK_JAVA
 from tests.support.spark_results import same_as_here
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.thorough("starts Hadoop, which takes a minute"),
+    pytest.mark.interop,
+    pytest.mark.slow,
+]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROUNDS = int(os.environ.get("BKCTL_CLUSTER_ROUNDS") or 0)

@@ -11,6 +11,7 @@ import pytest
 
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs import PosixFileSystem
+from tests.support.grades import one_kept
 from tests.support.java_bookies import BookieFolders, JavaBookies
 from tests.support.java_bookkeeper import require_jars
 from tests.support.readable import readable
@@ -27,7 +28,7 @@ def java() -> Iterator[JavaBookies]:
         yield running
 
 
-@pytest.fixture(params=["db", "idx"])
+@pytest.fixture(params=one_kept("logs have no kind of index", "db", "idx"))
 def bookie(request: pytest.FixtureRequest, tmp_path: Path) -> TruthfulBookie:
     made = TruthfulBookie.make(tmp_path / "bookie", request.param, 1)
     for cookie in made.root.glob("*/current/VERSION"):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bkctl.codec.entry import payload
+from tests.support.grades import one_kept
 from tests.support.java_bookies import STORAGES, BookieFolders, EntryKey, JavaBookies
 from tests.support.java_bookkeeper import copy_directory, require_jars
 from tests.support.manifest import FILES, Image, index_rows, logs_of
@@ -24,6 +25,13 @@ Cli = Callable[..., Any]
 BOOKIES = [
     *(("db", bookie) for bookie in ("bookie1", "bookie2", "bookie3")),
     *((corpus, "bookie1") for corpus in sorted(STORAGES) if corpus != "db"),
+]
+#: Of each kind of index one is for each run.
+ALWAYS = [("db", "bookie1", "crash"), ("perledger", "bookie1", "clean")]
+CASES = ALWAYS + [
+    pytest.param(*case, marks=pytest.mark.thorough("as of the same kind of index"))
+    for case in ((corpus, bookie, state) for state in ("clean", "crash") for corpus, bookie in BOOKIES)
+    if case not in ALWAYS
 ]
 
 
@@ -61,8 +69,7 @@ def held(image: Image, folder: Path) -> set[EntryKey]:
     return {key for key in image.held_by(address) if key[0] not in deleted}
 
 
-@pytest.mark.parametrize("state", ["clean", "crash"])
-@pytest.mark.parametrize(("corpus", "bookie"), BOOKIES)
+@pytest.mark.parametrize(("corpus", "bookie", "state"), CASES)
 def test_a_java_bookie_serves_every_entry_from_the_rebuilt_index(
     corpora: Corpora, run_cli: Cli, java: JavaBookies, tmp_path: Path, corpus: str, bookie: str, state: str
 ) -> None:
@@ -91,7 +98,7 @@ def test_a_java_bookie_serves_every_entry_from_the_rebuilt_index(
     assert java.serve(BookieFolders.of(corpus, folder), keys) == {key: expected[key] for key in keys}
 
 
-@pytest.mark.parametrize("state", ["clean", "crash"])
+@pytest.mark.parametrize("state", one_kept("as of the crash", "crash", "clean"))
 def test_a_java_bookie_with_two_ledger_directories_serves_every_entry(
     corpora: Corpora, run_cli: Cli, java: JavaBookies, tmp_path: Path, state: str
 ) -> None:

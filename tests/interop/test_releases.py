@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bkctl.client.sync import BookKeeperSync
+from tests.support.grades import one_kept
 from tests.support.java_bookkeeper import Jars
 from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, new_cluster
 from tests.support.java_releases import jars_of
@@ -64,7 +65,10 @@ def told_by_client(jars: Jars, uri: str, ledger: int) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("version", ["4.14.7", "4.16.6", "4.17.3", "4.18.0"])
+# Of the releases the oldest; all other tests have the newest.
+@pytest.mark.parametrize(
+    "version", one_kept("as of the oldest release", "4.14.7", "4.16.6", "4.17.3", "4.18.0")
+)
 def test_clients_bookies_and_directories_of_a_release(
     version: str,
     zookeeper_server: ZooKeeperServer,  # noqa: F811

@@ -23,7 +23,11 @@ from tests.support.java_cluster import OURS
 from tests.support.mixed_cluster import ENTRIES, KINDS, PLACES_OF_TWO, SIZE, MixedCluster, mixed_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(0 if "BKCTL_PLAN_SEEDS" in os.environ else 290)]
+pytestmark = [
+    pytest.mark.thorough("starts five bookies; tests/cli/test_repair_plan.py has each step"),
+    pytest.mark.interop,
+    pytest.mark.timeout(0 if "BKCTL_PLAN_SEEDS" in os.environ else 290),
+]
 
 Run = Callable[..., Any]
 

@@ -125,6 +125,7 @@ def test_a_cookie_for_one_more_directory(
     assert "HOME/more" in cookie(0)
 
 
+@pytest.mark.thorough("runs six bookies; tests/cli/test_bookies_drain.py has it without the shell")
 def test_bookies_that_are_lost_or_taken_out_of_service(
     site: Site,
     zookeeper_server: ZooKeeperServer,  # noqa: F811

@@ -77,15 +77,21 @@ class WorkerThread:
 
 
 KINDS = {"theirs": (THEIRS,) * 4, "ours": (OURS,) * 4, "mixed": (THEIRS, OURS, THEIRS, OURS)}
-CASES = {
-    "alone on both kinds": ("mixed", False),
-    "beside Java's autorecovery on Java's": ("theirs", True),
-}
+CASES = [
+    pytest.param("mixed", False, id="alone on both kinds"),
+    pytest.param(
+        "theirs",
+        True,
+        id="beside Java's autorecovery on Java's",
+        marks=pytest.mark.thorough("starts an auditor of Java's beside four bookies"),
+    ),
+]
 if os.environ.get("BKCTL_SOAK"):
-    CASES |= {"alone on ours": ("ours", False), "alone on Java's": ("theirs", False)}
+    CASES.append(pytest.param("ours", False, id="alone on ours"))
+    CASES.append(pytest.param("theirs", False, id="alone on Java's"))
 
 
-@pytest.mark.parametrize(("kinds", "beside_java"), CASES.values(), ids=list(CASES))
+@pytest.mark.parametrize(("kinds", "beside_java"), CASES)
 def test_a_bookie_goes_for_good_and_java_finds_every_copy(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
     java: JavaLedgerClient,

@@ -7,7 +7,9 @@ the command line names it. A test that repeats itself asks `times` how often.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,41 @@ def is_thorough() -> bool:
 def times(quick: int, thorough: int, soak: str = "BKCTL_SOAK") -> int:
     """Return how often a test repeats itself; the variable *soak* says it for `make soak`."""
     return int(os.environ.get(soak) or (thorough if is_thorough() else quick))
+
+
+def one_kept(reason: str, kept: Any, *others: Any) -> list[Any]:
+    """Return parameters, of several names as tuples: one is for each run, and the others are thorough."""
+    return [kept, *(_thorough(reason, *(each if isinstance(each, tuple) else (each,))) for each in others)]
+
+
+def pairwise(reason: str, **axes: Sequence[Any]) -> pytest.MarkDecorator:
+    """Cross parameters: cases in which each pair of values stands are for each run, the others thorough."""
+    crossed = list(product(*axes.values()))
+    kept = pairs_cover(crossed)
+    cases = [
+        case if case in kept else _thorough(reason, *case, id="-".join(map(_id_of, case))) for case in crossed
+    ]
+    return pytest.mark.parametrize(tuple(axes), cases, ids=_id_of)
+
+
+def pairs_cover(crossed: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Choose cases until each pair of values of two axes is in one: always the one with most new pairs."""
+    pairs = {case: set(combinations(enumerate(case), 2)) for case in crossed}
+    missing = set().union(*pairs.values())
+    kept = []
+    while missing:
+        best = max(crossed, key=lambda case: len(pairs[case] & missing))
+        kept.append(best)
+        missing -= pairs[best]
+    return kept
+
+
+def _thorough(reason: str, *values: Any, id: str | None = None) -> Any:
+    return pytest.param(*values, marks=pytest.mark.thorough(reason), id=id)
+
+
+def _id_of(value: Any) -> str:
+    return str(value.value if isinstance(value, Enum) else value)
 
 
 class Grades:
