@@ -20,6 +20,7 @@ from bkctl.pipeline.results import Outcome
 from bkctl.pipeline.run import run_job
 from bkctl.pipeline.run_request import Request
 from bkctl.vfs import PosixFileSystem
+from tests.support.grades import one_kept
 from tests.support.log_builder import simple_log
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def ran(
         return run_job(PosixFileSystem(), engine, request)
 
 
-@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("exchange", one_kept("the same without an exchange", True, False))
 def test_what_the_driver_opens_does_not_grow(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:
@@ -97,7 +98,7 @@ def test_what_the_driver_opens_does_not_grow(
     assert not list(tmp_path.rglob("*.splits"))
 
 
-@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("exchange", one_kept("the same with an exchange", False, True))
 def test_tasks_that_look_find_what_one_process_does(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:

@@ -91,6 +91,7 @@ def on_files(job: str, root: Path, metadata: Path, out: Path, engine: Engine) ->
     return run_job(PosixFileSystem(), engine, request)
 
 
+@pytest.mark.thorough("test_on_random_tables has the same job, and idx bookies are judged too")
 @pytest.mark.corpora
 def test_on_real_bookies(engine: SparkEngine, corpora: Callable[[str], Path], tmp_path: Path) -> None:
     job, root = "index-audit", corpora("db")
@@ -103,6 +104,7 @@ def test_on_real_bookies(engine: SparkEngine, corpora: Callable[[str], Path], tm
     }
 
 
+@pytest.mark.thorough("a random case of a job of test_on_random_tables")
 @settings(max_examples=1, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(seed=st.integers(0, 2**32))
 def test_on_random_clusters(spark: SparkSession, seed: int) -> None:
@@ -130,6 +132,7 @@ def test_on_random_tables(engine: SparkEngine, tmp_path: Path, job: str) -> None
     same_results(here, there)
 
 
+@pytest.mark.thorough("runs a job three times; the next one goes to Spark within one")
 def test_going_to_spark_in_the_middle_of_a_job_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     from bkctl.spark.engine import SparkEngine
 

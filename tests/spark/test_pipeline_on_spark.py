@@ -134,6 +134,7 @@ def test_executors_without_our_package_are_told_as_such() -> None:
     assert "docs/spark.md" in str(found)
 
 
+@pytest.mark.thorough("tests/spark/test_spark_paths.py has the schemes without a session")
 def test_paths_of_this_machine_are_its_own_whatever_the_default_file_system(
     shared: SparkSession, bookie: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def test_settings_of_spark_are_taken_from_a_file_and_from_the_command_line(
     assert (refused.exit_code, "--engine local" in refused.stderr) == (2, True)
 
 
+@pytest.mark.thorough("the jobs are in test_on_random_tables, sets in tests/unit/pipeline/sets")
 @pytest.mark.parametrize("job", ["replication-audit", "replica-compare"])
 def test_a_job_over_sets_says_in_spark_what_it_says_here(
     job: str, shared: SparkSession, bookie: Path, tmp_path: Path

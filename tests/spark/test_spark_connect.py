@@ -115,6 +115,7 @@ def _run(job: str, out: Path, *options: str, program: tuple[str, str] = ("-m", "
     return told
 
 
+@pytest.mark.thorough("starts a server of its own and two sessions")
 def test_a_job_gives_over_connect_what_it_gives_here(server: str, tmp_path: Path) -> None:
     here = _run("garbage", tmp_path / "here", "--engine", "local")
     on_server = ("--engine", "spark", "--master", server)

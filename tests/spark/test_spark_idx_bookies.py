@@ -58,8 +58,15 @@ def on_spark(
 
 @pytest.mark.parametrize(
     ("job", "files_here_max"),
-    [("index-audit", 2), ("journal-forensics", 10_000)],
-    ids=["index-audit, tasks look", "journal-forensics, the driver looks"],
+    [
+        pytest.param(
+            "index-audit",
+            2,
+            id="index-audit, tasks look",
+            marks=pytest.mark.thorough("test_on_random_tables has the job, test_driver_work.py the look"),
+        ),
+        pytest.param("journal-forensics", 10_000, id="journal-forensics, the driver looks"),
+    ],
 )
 def test_spark_finds_what_this_machine_finds(
     spark: SparkSession,
@@ -80,6 +87,7 @@ def test_spark_finds_what_this_machine_finds(
     assert set(here.found) == set(JOBS[job])
 
 
+@pytest.mark.thorough("runs three audits; tests/unit/pipeline/test_audits_of_idx_files.py has them here")
 def test_spark_judges_a_set_and_leaves_a_part_of_a_bookie_alone(
     spark: SparkSession, bookie: Path, metadata: str, tmp_path: Path
 ) -> None:

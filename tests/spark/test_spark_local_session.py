@@ -37,6 +37,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.thorough("starts a session of its own; the next ones look at the one of all tests")
 def test_a_session_for_work_is_authenticated_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

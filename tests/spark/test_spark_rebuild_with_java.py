@@ -17,7 +17,15 @@ from tests.support.manifest import index_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.interop, pytest.mark.corpora, pytest.mark.slow, pytest.mark.timeout(590)]
+pytestmark = [
+    pytest.mark.thorough(
+        "test_rebuild_with_java.py serves rebuilt indexes, test_spark_index_writer.py writes them"
+    ),
+    pytest.mark.interop,
+    pytest.mark.corpora,
+    pytest.mark.slow,
+    pytest.mark.timeout(590),
+]
 
 BOOKIES = ("bookie1", "bookie2", "bookie3")
 

@@ -44,6 +44,7 @@ def without_java(folder: Path) -> dict[str, str]:
     return {**kept, "PATH": str(folder)}
 
 
+@pytest.mark.thorough("starts a session of its own; the next ones have what finds Java")
 def test_spark_starts_without_java_on_the_path_and_without_java_home(tmp_path: Path) -> None:
     log = simple_log(entries=20)
     (tmp_path / "7.log").write_bytes(log.data)
