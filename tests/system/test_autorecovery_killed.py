@@ -118,6 +118,7 @@ def held(known: Underreplication) -> bool:
     return next(known.marked_ledgers(), None) is not None
 
 
+@pytest.mark.thorough("copies slowly; tests/sim/test_replication_simulation.py kills workers")
 def test_killed_while_it_copies_nothing_is_lost_and_the_files_are_whole(tmp_path: Path) -> None:
     with LocalCluster(4, tmp_path / "cluster") as cluster:
         lost = asyncio.run(lose_a_bookie_and_kill(cluster, tmp_path))

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DEMO = Path(__file__).resolve().parents[1] / "demo.py"
 SCREEN_LINES = 40
 
 
+@pytest.mark.thorough("CI tells the same story from the wheel (make wheel-demo)")
 def test_the_demo_kills_replays_breaks_finds_and_mends(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, DEMO, tmp_path], capture_output=True, text=True, check=False, timeout=240

@@ -81,7 +81,19 @@ class Cluster:
             self.bookies[name].kill()
 
 
-@pytest.fixture(scope="module", params=[OURS, pytest.param(THEIRS, marks=pytest.mark.interop)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        OURS,
+        pytest.param(
+            THEIRS,
+            marks=[
+                pytest.mark.interop,
+                pytest.mark.thorough("tests/interop/test_our_client.py recovers there"),
+            ],
+        ),
+    ],
+)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     kind, folder = request.param, tmp_path_factory.mktemp("recovery")
     if kind == THEIRS:

@@ -62,6 +62,7 @@ def test_a_slow_journal_fsync(tmp_path: Path) -> None:
     assert str(tmp_path / "journal") in seen["bottleneck"]["why"]
 
 
+@pytest.mark.thorough("loads a bookie for seconds; tests/unit/admin/top has the judgement")
 def test_a_slow_ledger_disk(tmp_path: Path, fast_journal: Path) -> None:
     slow = (Slow("write", ".log", 0.01), Slow("sync", ".log", 0.3))
     with (
@@ -75,6 +76,7 @@ def test_a_slow_ledger_disk(tmp_path: Path, fast_journal: Path) -> None:
     assert str(tmp_path / "ledgers") in seen["bottleneck"]["why"]
 
 
+@pytest.mark.thorough("loads a bookie for seconds; tests/unit/admin/top has the judgement")
 def test_the_processor(tmp_path: Path, fast_journal: Path) -> None:
     with (
         SlowBookie(tmp_path, journal=fast_journal, dbStorage_writeCacheMaxSizeMb="256") as bookie,
@@ -85,6 +87,7 @@ def test_the_processor(tmp_path: Path, fast_journal: Path) -> None:
     assert "core" in seen["bottleneck"]["why"]
 
 
+@pytest.mark.thorough("loads a bookie for seconds; tests/unit/admin/top has the judgement")
 def test_a_read_cache_that_thrashes(tmp_path: Path, fast_journal: Path) -> None:
     """A thousand ledgers read in order at once: what is read ahead has gone when its turn comes."""
     words = ("--connections", "2", "--ledgers", "512")

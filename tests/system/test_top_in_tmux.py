@@ -62,7 +62,17 @@ def nothing_is_cut_off(terminal: TmuxTerminal) -> None:
     assert rows[0].startswith(" bkctl top")
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "160x50"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(SMALL, id="80x24"),
+        pytest.param(
+            LARGE,
+            id="160x50",
+            marks=pytest.mark.thorough("tests/tui/test_top_screens_as_text.py has the size"),
+        ),
+    ],
+)
 def test_a_loaded_bookie_of_ours(bookie: Scene, size: tuple[int, int]) -> None:
     with bookie.top(size) as terminal:
         text = terminal.until(works)
@@ -87,6 +97,7 @@ def test_a_loaded_bookie_of_ours(bookie: Scene, size: tuple[int, int]) -> None:
         assert terminal.until_ended() == 0
 
 
+@pytest.mark.thorough("tests/tui/test_top_keys.py has sizes without a terminal")
 def test_the_size_of_the_terminal_changes(bookie: Scene) -> None:
     with bookie.top(SMALL) as terminal:
         terminal.until(works)
@@ -97,6 +108,7 @@ def test_the_size_of_the_terminal_changes(bookie: Scene) -> None:
         assert len(terminal.rows) == 15
 
 
+@pytest.mark.thorough("tests/tui/test_top_themes.py has them without a terminal")
 @pytest.mark.parametrize(
     ("environment", "words"),
     [({"NO_COLOR": "1"}, ()), ({"TERM": "dumb"}, ()), ({}, ("--no-color",))],
@@ -114,6 +126,7 @@ def test_without_colours_it_says_the_same(
         assert terminal.colours == []
 
 
+@pytest.mark.thorough("tests/tui/test_top_themes.py has them without a terminal")
 def test_with_colours_they_are_the_terminals_own(bookie: Scene) -> None:
     with bookie.top(SMALL) as terminal:
         terminal.until(works)
@@ -121,6 +134,7 @@ def test_with_colours_they_are_the_terminals_own(bookie: Scene) -> None:
         assert not [code for code in terminal.colours if "38;2" in code or "48;2" in code]
 
 
+@pytest.mark.thorough("tests/tui/test_top_themes.py has it without a terminal")
 @pytest.mark.parametrize(
     ("environment", "words"), [({"LC_ALL": "C"}, ()), ({}, ("--ascii",))], ids=["locale", "option"]
 )
@@ -131,6 +145,7 @@ def test_without_unicode_it_draws_with_ascii(
         assert terminal.until(works).isascii()
 
 
+@pytest.mark.thorough("measures what a screen costs, for ten seconds")
 def test_it_costs_little_of_the_machine_and_of_the_line(bookie: Scene) -> None:
     with bookie.top(SMALL, "--interval", "1s") as terminal:
         terminal.until(works)
@@ -158,6 +173,7 @@ def _next_sample(terminal: TmuxTerminal, before: str) -> str:
     return text.split("\n")[0].split()[-1]
 
 
+@pytest.mark.thorough("tests/tui has recordings without a terminal")
 def test_a_recording_is_made_and_played(bookie: Scene, tmp_path: Path) -> None:
     recording = tmp_path / "top.ndjson"
     with bookie.top(SMALL, "--interval", "500ms", "--record", str(recording)) as terminal:
@@ -191,6 +207,7 @@ def row_of(bookie: str) -> Callable[[str], str]:
     return found
 
 
+@pytest.mark.thorough("starts three bookies; tests/tui has clusters without a terminal")
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "160x50"])
 def test_a_cluster_of_three(cluster: Scene, size: tuple[int, int]) -> None:
     with cluster.top(size) as terminal:
@@ -208,6 +225,7 @@ def test_a_cluster_of_three(cluster: Scene, size: tuple[int, int]) -> None:
         terminal.until("1 shown, filter e-2")
 
 
+@pytest.mark.thorough("starts three bookies; tests/tui has lost ones")
 def test_a_bookie_that_dies_is_lost_and_comes_back_by_itself(cluster: Scene) -> None:
     row = row_of("bookie-2 ")
     with cluster.top(SMALL) as terminal:
@@ -221,6 +239,7 @@ def test_a_bookie_that_dies_is_lost_and_comes_back_by_itself(cluster: Scene) -> 
         terminal.until(lambda text: "LOST" not in text)
 
 
+@pytest.mark.thorough("starts a Java bookie; tests/interop/test_top_with_java.py has its figures")
 @pytest.mark.interop
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "160x50"])
 def test_a_java_bookie(
