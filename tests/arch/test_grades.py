@@ -120,12 +120,13 @@ def test_how_often_a_test_repeats_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("BKCTL_SOAK", raising=False)
     monkeypatch.setenv(VARIABLE, "0")
     assert not is_thorough()
-    assert times(2, 9) == 2
+    assert times(2, 9, "BKCTL_SOAK") == 2
     monkeypatch.setenv(VARIABLE, "1")
     assert is_thorough()
     assert times(2, 9) == 9
     monkeypatch.setenv("BKCTL_SOAK", "100")
-    assert times(2, 9) == 100
+    assert times(2, 9) == 9
+    assert times(2, 9, "BKCTL_SOAK") == 100
 
 
 def test_each_pair_of_values_is_in_a_case_that_always_runs() -> None:

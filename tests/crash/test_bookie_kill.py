@@ -28,16 +28,17 @@ from bkctl.types import ResultCode
 from tests.support.bookie_process import BookieProcess
 from tests.support.engine_model import EngineModel, LedgerMemory
 from tests.support.engine_rig import entry_body
+from tests.support.grades import times
 from tests.support.java_client import JavaClient, JavaLedger, JavaLedgerClient, payload
 from tests.support.java_cluster import free_port, new_cluster
 from tests.support.wire_client import DisconnectedError, WireClient, add_request
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-ROUNDS = int(os.environ.get("BKCTL_SOAK") or 4)
+ROUNDS = times(2, 4, "BKCTL_SOAK")
 SEED = int(os.environ.get("BKCTL_SOAK_SEED") or random.SystemRandom().randrange(1 << 30))
 OTHER_KEY = digest.master_key(b"other")
 #: A round of the Java client takes ten seconds: it waits for sessions to end.
-JAVA_ROUNDS = int(os.environ.get("BKCTL_SOAK_JAVA") or (ROUNDS if ROUNDS > 4 else 2))
+JAVA_ROUNDS = int(os.environ.get("BKCTL_SOAK_JAVA") or (ROUNDS if ROUNDS > 4 else times(1, 2)))
 JAVA_ENTRIES, JAVA_BYTES = 30_000, 300
 FENCED = "(-101)"
 #: Rounds whose ledgers are asked for after every kill; the older ones now and then, and at the end.

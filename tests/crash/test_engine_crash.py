@@ -13,14 +13,15 @@ import pytest
 
 from bkctl.errors import BkctlError
 from tests.support.engine_model import EngineModel, EngineWork, PowerRig, damages, random_settings
+from tests.support.grades import times
 from tests.support.index_files_rig import IndexFilesRig
 from tests.support.twin_rig import TwinRig
 
 SOAK = "BKCTL_SOAK" in os.environ
 SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 1)
 STEPS = 80
-POINTS = 40
-SEEDS = [SEED + number for number in range(20 if SOAK else 2)]
+POINTS = times(15, 40)
+SEEDS = [SEED + number for number in range(20 if SOAK else times(1, 2))]
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -14,6 +14,7 @@ from bkctl.engine.gc.copying import Copied, Piece, still_there
 from bkctl.engine.gc.policy import Request
 from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.errors import BkctlError
+from tests.support.grades import times
 from tests.support.storage_rig import entry_of
 from tests.unit.engine.gc.gc_rig import MAJOR
 from tests.unit.engine.gc.power_gc_rig import PowerGcRig
@@ -106,7 +107,9 @@ def test_a_cut_at_every_persistence_point_loses_nothing_that_lives(
 ) -> None:
     points = points_of(transactional, per_ledger)
     assert points > 100
-    chosen = range(points) if SOAK else sorted(random.Random(7).sample(range(points), min(points, 40)))
+    chosen = (
+        range(points) if SOAK else sorted(random.Random(7).sample(range(points), min(points, times(15, 40))))
+    )
     for point in chosen:
         for seed in range(9 if SOAK else 2):
             try:

@@ -17,6 +17,7 @@ from bkctl.scan.damage import Damage
 from bkctl.scan.journal import JournalScan, unsynced_from
 from bkctl.vfs.faulty import FaultyFileSystem
 from bkctl.vfs.memory import MemoryFileSystem
+from tests.support.grades import times
 from tests.support.journal_rig import (
     CURRENT,
     RecordingSink,
@@ -28,7 +29,7 @@ from tests.support.journal_rig import (
     running,
 )
 
-SEEDS = int(os.environ.get("BKCTL_SOAK") or 4)
+SEEDS = times(1, 4, "BKCTL_SOAK")
 FIRST_SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 1)
 #: Points that are certainly passed by the load below, whatever the threads do.
 POINTS = 48

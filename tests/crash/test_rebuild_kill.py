@@ -1,4 +1,4 @@
-"""Rebuilds killed at random moments. BKCTL_SOAK=50 kills fifty times instead of twice.
+"""Rebuilds killed at random moments. BKCTL_SOAK=50 kills fifty times instead of once.
 
 A rebuild that nobody kills is watched first: which phase lasts how long is told by what stands in its work
 directory. Kills then come at uniformly chosen moments between the first trace of a rebuild and its end, and
@@ -28,11 +28,12 @@ import pytest
 
 from bkctl.kvstore.rocksdb import open_read_only
 from bkctl.scan.entrylog import EntryLogScan
+from tests.support.grades import times
 from tests.support.java_bookies import BookieFolders, EntryKey, JavaBookies
 from tests.support.java_bookkeeper import REQUIRE_ENV, JarsUnavailableError, copy_directory, find_jars
 from tests.support.manifest import FILES, index_rows, logs_of
 
-KILLS = int(os.environ.get("BKCTL_SOAK") or 2)
+KILLS = times(1, 2, "BKCTL_SOAK")
 SOAK = KILLS > 2
 #: How often each phase is aimed at, besides the kills at any moment.
 ROUNDS = 2 if SOAK else 0

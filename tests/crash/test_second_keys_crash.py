@@ -13,9 +13,10 @@ from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
 from tests.support.engine_model import PowerRig, random_settings
 from tests.support.engine_rig import Answers, entry_body
+from tests.support.grades import times
 from tests.support.waiting import until
 
-SEEDS = range(400 if "BKCTL_SOAK" in os.environ else 20)
+SEEDS = range(400 if "BKCTL_SOAK" in os.environ else times(8, 20))
 LEDGERS = (4, 5)
 STEPS = 40
 

@@ -19,6 +19,7 @@ from bkctl.vfs.faulty import FaultRule, FileOperation
 from tests.support.engine_model import EngineModel, EngineWork, PowerRig, random_settings
 from tests.support.engine_rig import Answers, EngineRig, small_settings
 from tests.support.faulty_store import StoreFaultRule
+from tests.support.grades import times
 from tests.support.index_files_rig import IndexFilesRig
 from tests.support.twin_rig import TwinRig
 
@@ -98,7 +99,7 @@ def is_well_again(rig: EngineRig) -> bool:
 
 
 @pytest.mark.parametrize("make", [PowerRig, TwinRig, IndexFilesRig], ids=["db", "memory", "idx"])
-@settings(max_examples=max(60, settings().max_examples // 10))
+@settings(max_examples=max(times(25, 60), settings().max_examples // 10))
 @given(
     seed=st.integers(0, 1 << 30),
     files=st.lists(file_rules(), min_size=1, max_size=2),
@@ -150,7 +151,7 @@ def test_acknowledged_stays_true_whatever_fails(
         model.check(rig)
 
 
-@settings(max_examples=max(25, settings().max_examples // 20))
+@settings(max_examples=max(times(10, 25), settings().max_examples // 20))
 @given(
     seed=st.integers(0, 1 << 30),
     room=st.lists(st.integers(0, 12_000), min_size=1, max_size=4),

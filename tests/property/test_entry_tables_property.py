@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bkctl.codec.digest import Digester
 from bkctl.pipeline.tables.options import TableOptions
+from tests.support.grades import times
 from tests.support.log_builder import ALL_DIGESTERS, PASSWORD, Built, EntryLogBuilder, entry_body
 from tests.support.table_rows import Row, command_line_rows, small_windows, table_rows
 
@@ -40,7 +41,7 @@ def without_place(rows: list[Row]) -> list[Row]:
     return [{key: value for key, value in row.items() if key != "bookie"} for row in rows]
 
 
-@settings(max_examples=80)
+@settings(max_examples=times(30, 80))
 @given(
     log=logs(), window=st.integers(60, 700), flips=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)))
 )
@@ -64,7 +65,7 @@ def test_rows_are_the_same_whichever_way_a_log_is_read(
         assert found == [{name: row[name] for name in found[0]} for row in expected]
 
 
-@settings(max_examples=40)
+@settings(max_examples=times(15, 40))
 @given(log=logs(), window=st.integers(60, 700), rows_max=st.integers(1, 50))
 def test_runs_are_the_run_length_form_of_the_entries(log: Built, window: int, rows_max: int) -> None:
     options = TableOptions(damage="rows", password=PASSWORD, batch_rows=rows_max)

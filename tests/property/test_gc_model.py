@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from bkctl.engine.gc.policy import Request
 from bkctl.errors import BkctlError, ConnectionFailedError
 from bkctl.vfs.faulty import FaultRule, FaultyWritableFile
+from tests.support.grades import times
 from tests.support.storage_rig import DIRECTORY, entry_of
 from tests.unit.engine.gc.gc_rig import MAJOR, QUICK, GcRig
 
@@ -244,7 +245,7 @@ class GcMachine(RuleBasedStateMachine):
 
 
 GcMachine.TestCase.settings = hypothesis_settings(
-    max_examples=2000 if SOAK else 60,
+    max_examples=2000 if SOAK else times(25, 60),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -9,6 +9,7 @@ from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import JournalBatch, zeros_ahead
 from bkctl.engine.journal.portions import portions
 from bkctl.engine.journal.zeros_ahead import ZeroRange
+from tests.support.grades import times
 from tests.support.journal_rig import RecordingSink, batch_of, body, java_records, journals, memory, running
 
 _DATA = 1
@@ -65,7 +66,7 @@ def test_zeros_and_records_never_share_a_byte(
     assert image[:position] == bytes([_DATA]) * position
 
 
-@settings(max_examples=25)
+@settings(max_examples=times(10, 25))
 @given(
     sizes=st.lists(st.lists(st.integers(24, 60_000), min_size=1, max_size=4), min_size=1, max_size=12),
     step=st.sampled_from([0, 512, 4096, 10_000, 65_536, 1 << 20]),

@@ -24,6 +24,7 @@ from bkctl.protocol.runs import (
     answer_run,
 )
 from bkctl.types import ResultCode
+from tests.support.grades import times
 from tests.support.kernel_twins import COMPILED, twin
 from tests.support.log_builder import CRC32, CRC32C, entry_body
 
@@ -156,7 +157,7 @@ def v3_reads(draw: st.DrawFn) -> bytes:
     return bytes(frame)
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(100, 300))
 @given(frames=st.lists(v3_reads(), max_size=8), cut=st.integers(0, 30), data=st.data())
 def test_plain_reads_of_version_3_in_a_receive_buffer(
     frames: list[bytes], cut: int, data: st.DataObject
@@ -214,7 +215,7 @@ def test_records_as_answers_of_version_3(rows: list[tuple[int, int, int, int]], 
         assert expected == answer_reads(Wire.V3, run.tokens, bodies, lacs)
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(80, 200))
 @given(
     buffer=buffers(),
     sizes=st.tuples(st.integers(15, 60), st.integers(15, 200)),

@@ -23,6 +23,7 @@ from bkctl.engine.ledger_storage import ABSENT_SIZE, LAST_ENTRY
 from bkctl.errors import BkctlError, NoEntryError, NoSpaceError
 from bkctl.vfs.faulty import FaultRule
 from tests.support.faulty_store import StoreFaultRule
+from tests.support.grades import times
 from tests.support.interleaved_storage_rig import InterleavedStorageRig
 from tests.support.memory_storage_rig import MemoryStorageRig
 from tests.support.storage_rig import StorageRig, entry_of, key_of
@@ -224,9 +225,11 @@ class MemoryStorageMachine(StorageMachine):
 TestDbStorageMachine = DbStorageMachine.TestCase
 TestInterleavedStorageMachine = InterleavedStorageMachine.TestCase
 TestMemoryStorageMachine = MemoryStorageMachine.TestCase
-TestInterleavedStorageMachine.settings = hypothesis_settings(max_examples=40, stateful_step_count=40)
+TestInterleavedStorageMachine.settings = hypothesis_settings(
+    max_examples=times(15, 40), stateful_step_count=40
+)
 TestDbStorageMachine.settings = TestMemoryStorageMachine.settings = hypothesis_settings(
-    max_examples=max(40, hypothesis_settings().max_examples // 4), stateful_step_count=40
+    max_examples=max(times(15, 40), hypothesis_settings().max_examples // 4), stateful_step_count=40
 )
 
 

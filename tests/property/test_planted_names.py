@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 
 from bkctl.commands.frame.nouns import NOUNS
 from bkctl.commands.frame.root import load
+from tests.support.grades import times
 from tests.support.planted_names import COMMANDS, EXCLUDED, IS_ROOT, KINDS, PlantedBookie, Trap
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are followed as Linux has them")
 
 #: An example takes some tenths of a second.
-EXAMPLES = settings().max_examples // 4 if "SOAK_EXAMPLES" in os.environ else 50
+EXAMPLES = settings().max_examples // 4 if "SOAK_EXAMPLES" in os.environ else times(15, 50)
 #: A device needs root, and only root can leave something in another user's name.
 _KINDS = [kind for kind in KINDS if IS_ROOT or kind != "device"]
 

@@ -32,6 +32,7 @@ from bkctl.errors import (
     RefusedError,
     StorageError,
 )
+from tests.support.grades import times
 from tests.support.readable import readable
 from tests.support.rows import from_ndjson
 from tests.support.truthful_bookie import LIVE, Entry, TruthfulBookie, dumps, started
@@ -40,7 +41,7 @@ from tests.support.truthful_damage import DAMAGES
 Run = Callable[..., Any]
 _KINDS = (("db", 1), ("db", 2), ("idx", 1), ("idx", 2))
 #: Of each kind of storage; an example takes some tenths of a second.
-EXAMPLES = settings().max_examples // len(_KINDS) if "SOAK_EXAMPLES" in os.environ else 6
+EXAMPLES = settings().max_examples // len(_KINDS) if "SOAK_EXAMPLES" in os.environ else times(2, 6)
 _VERBS = (
     "entrylog salvage",
     "entrylog quarantine",

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.audit_cases import AuditCase, random_case
+from tests.support.grades import times
 from tests.support.pipeline_tables import rows_of, run_over
 
 
@@ -42,7 +43,7 @@ def check_audit(case: AuditCase, folder: Path) -> None:
     assert outcome.counts["bookies_not_examined"] == truth.bookies_not_examined
 
 
-@settings(max_examples=12)
+@settings(max_examples=times(5, 12))
 @given(seed=st.integers(0, 2**32))
 def test_the_audit_is_what_counting_gives(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -14,8 +14,9 @@ import pytest
 from tests.sim import auditor_mutants, replication_mutants
 from tests.sim.audited_scenario import run_seed
 from tests.sim.world import TRACE, BrokenInvariantError
+from tests.support.grades import times
 
-SEEDS = int(os.environ.get("BKCTL_SIM_SEEDS") or 60)
+SEEDS = times(30, 60, "BKCTL_SIM_SEEDS")
 FIRST_SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 0)
 CHUNK = 30 if SEEDS <= 20_000 else 500
 

@@ -21,8 +21,9 @@ from tests.sim.model_bookie import ModelBookie
 from tests.sim.mutants import MUTANTS
 from tests.sim.scenario import ACCESS, GENERAL, fresh_metadata, length_up_to, payload, run_seed
 from tests.sim.world import TRACE, Actor, BrokenInvariantError, Faults, Store, World
+from tests.support.grades import times
 
-SEEDS = int(os.environ.get("BKCTL_SIM_SEEDS") or 2_000)
+SEEDS = times(500, 2_000, "BKCTL_SIM_SEEDS")
 FIRST_SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 0)
 CHUNK = 250 if SEEDS <= 20_000 else 2_500
 

@@ -14,8 +14,9 @@ import pytest
 from tests.sim.replication_mutants import FIRST_SEEDS, MUTANTS
 from tests.sim.replication_scenario import run_seed
 from tests.sim.world import TRACE, BrokenInvariantError
+from tests.support.grades import times
 
-SEEDS = int(os.environ.get("BKCTL_SIM_SEEDS") or 400)
+SEEDS = times(100, 400, "BKCTL_SIM_SEEDS")
 FIRST_SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 0)
 CHUNK = 100 if SEEDS <= 20_000 else 1_000
 

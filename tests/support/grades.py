@@ -26,7 +26,7 @@ def is_thorough() -> bool:
     return os.environ.get(VARIABLE, "0") not in ("", "0")
 
 
-def times(quick: int, thorough: int, soak: str = "BKCTL_SOAK") -> int:
+def times(quick: int, thorough: int, soak: str = "") -> int:
     """Return how often a test repeats itself; the variable *soak* says it for `make soak`."""
     return int(os.environ.get(soak) or (thorough if is_thorough() else quick))
 

@@ -1,10 +1,10 @@
 """Conversions that are killed at one step after the other, and what the next run makes of each.
 
-``python -m tests.support.killed_conversions FOLDER SOURCE TARGET COUNT STRIDE`` makes a bookie below the
+``python -m tests.support.killed_conversions FOLDER SOURCE TARGET COUNT STRIDE NEAR`` makes a bookie below the
 folder and converts it again and again, each time in a process that ends without a word at the next call
-that opens, makes, renames or removes something there. Nothing is lost with such a kill but the process. One
-that is complete by then is undone. It prints a line for what went wrong, and at the end one with the number
-of kills: before, within and after the change of names.
+that opens, makes, renames or removes something there, so many further on: NEAR at the change of names, STRIDE
+elsewhere. Nothing is lost with such a kill but the process. One that is complete by then is undone. It prints
+a line for what went wrong, and at the end one with the number of kills: before, within and after the change.
 """
 
 from __future__ import annotations
@@ -154,16 +154,16 @@ class Kills:
 
 
 def main() -> None:
-    folder, count, stride = Path(sys.argv[1]), int(sys.argv[4]), int(sys.argv[5])
+    folder, (count, stride, near) = Path(sys.argv[1]), map(int, sys.argv[4:])
     kills = Kills(folder, kind_named(sys.argv[2]), kind_named(sys.argv[3]), count)
     assert forked(kills.make) == 0
     step, is_near = 0, False
     while kills.round(step):
         if kills.counts["within"] + kills.counts["after"] and not is_near:
-            # The change of names began behind the last step in front of it: each of its steps is tried.
+            # The change of names began behind the last step in front of it: its steps are tried.
             is_near, step = True, max(step - stride, 0)
             kills.counts.update(within=0, after=0)
-        step += 1 if is_near and not kills.counts["after"] else stride
+        step += near if is_near and not kills.counts["after"] else stride
         assert step < _STEPS_MAX
     print("kills", *kills.counts.values())
 

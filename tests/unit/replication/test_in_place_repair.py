@@ -15,11 +15,12 @@ from bkctl.replication.in_place_repair import InPlaceSettings
 from bkctl.replication.repair_outcome import LedgerOutcome, Limbo
 from bkctl.replication.replica_reads import ReplicaState
 from bkctl.types import DigestType, LedgerState
+from tests.support.grades import times
 from tests.support.machine_rig import entry_body, metadata
 from tests.support.replica_world import UNREADABLE, Killed, ModelReplicas, ReplicaWorld
 
 #: ``make soak SOAK=repair`` sets them.
-SEEDS = int(os.environ.get("BKCTL_REPAIR_SEEDS") or 16)
+SEEDS = times(6, 16, "BKCTL_REPAIR_SEEDS")
 FIRST_SEED = int(os.environ.get("BKCTL_SOAK_SEED") or 0)
 
 ALL = metadata(3, 3, 2, state=LedgerState.CLOSED, last_entry=9)

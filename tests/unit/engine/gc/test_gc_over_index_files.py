@@ -14,6 +14,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.log_reading import read_log
 from bkctl.errors import BkctlError
+from tests.support.grades import times
 from tests.support.interleaved_storage_rig import InterleavedStorageRig
 from tests.support.storage_rig import entry_of, key_of
 from tests.unit.engine.gc.gc_rig import MAJOR, QUICK, SMALL, Cluster
@@ -22,7 +23,7 @@ ENTRIES = 12
 SIZE = 300
 
 #: Every point with ``BKCTL_SOAK``, some of them without.
-STEP = 1 if os.environ.get("BKCTL_SOAK") else 11
+STEP = 1 if os.environ.get("BKCTL_SOAK") else times(31, 11)
 
 
 class Rig(InterleavedStorageRig):
@@ -143,7 +144,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, transactional=st.booleans(), seed=st.integers(0, 99))
-@settings(max_examples=2000 if os.environ.get("BKCTL_SOAK") else 40, deadline=None)
+@settings(max_examples=2000 if os.environ.get("BKCTL_SOAK") else times(15, 40), deadline=None)
 def test_any_order_of_writes_deletions_passes_and_cuts_loses_nothing(
     steps: list[tuple[str, int]], transactional: bool, seed: int
 ) -> None:
