@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.grades import VARIABLE, is_thorough, one_kept, pairwise, times
+from tests.support.grades import VARIABLE, every_pair, is_thorough, one_kept, times
 
 TESTS = Path(__file__).resolve().parents[1]
 MODULE = "tests/arch/test_grades.py"
 THOROUGH = "test_that_takes_long"
 SUPPORT = TESTS / "support" / "grades.py"
 #: Calls that make such marks, the reason first.
-MAKERS = (one_kept.__name__, pairwise.__name__)
+MAKERS = (one_kept.__name__, every_pair.__name__)
 
 
 @pytest.mark.thorough("not at all; the tests below look for it")
@@ -83,7 +83,7 @@ def test_a_mark_without_a_reason_is_found() -> None:
         "b = pytest.mark.thorough('as test_a_kill holds')\n"
         "c = pytest.mark.thorough(WHY)\n"
         "d = one_kept('as the first of them', 1, 2)\n"
-        "e = pairwise(wire=(2, 3))\n"
+        "e = every_pair(wire=(2, 3))\n"
     )
     assert sorted(marks(tree)) == [
         (2, ""),
@@ -131,7 +131,7 @@ def test_how_often_a_test_repeats_itself(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_each_pair_of_values_is_in_a_case_that_always_runs() -> None:
     axes = {"wire": ("v2", "v3"), "digest": ("a", "b", "c"), "size": (1, 2, 3, 4), "fenced": (False, True)}
-    mark = pairwise("the pairs are there", **axes)
+    mark = every_pair("the pairs are there", **axes)
     names, cases = mark.args
     assert names == tuple(axes)
     assert len(cases) == 2 * 3 * 4 * 2

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+VARIABLE = "PYTHONPATH"
 #: The place itself, what hands on Spark's own, and a plain installation, which must not see this tree.
 ALLOWED = {
     "tests/arch/test_one_tree.py",
@@ -23,10 +24,10 @@ def settings_of_the_path(text: str) -> list[int]:
     """Return the lines on which a program names the variable that decides whose code Python imports."""
     return [
         node.lineno
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(ast.parse(text if VARIABLE in text else ""))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
-        and node.value.partition("=")[0] == "PYTHONPATH"
+        and node.value.partition("=")[0] == VARIABLE
     ]
 
 
@@ -36,7 +37,7 @@ def test_a_process_runs_the_code_of_this_tree_wherever_it_starts(tmp_path: Path)
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert Path(done.stdout.strip()) == REPOSITORY / "bkctl" / "__init__.py"
-    assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(REPOSITORY)
+    assert os.environ[VARIABLE].split(os.pathsep)[0] == str(REPOSITORY)
 
 
 def test_no_other_place_decides_whose_code_runs() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bkctl.server.life.embedded import LocalCluster
-from tests.support.grades import pairwise
+from tests.support.grades import every_pair
 from tests.support.java_client import JavaClient, JavaLedgerClient, entries_of
 from tests.support.java_cluster import new_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
@@ -36,7 +36,7 @@ def clients(cluster: LocalCluster) -> Iterator[Clients]:
         yield {wire: java.client(cluster.metadata_uri, wire=wire) for wire in WIRES}
 
 
-@pairwise(
+@every_pair(
     "each pair of these is there", wire=WIRES, digest=DIGESTS, quorums=tuple(QUORUMS), size=tuple(SIZES)
 )
 def test_a_ledger_is_written_closed_reopened_and_read_back(

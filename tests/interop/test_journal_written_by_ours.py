@@ -12,7 +12,7 @@ from bkctl.codec import journal as codec
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import Journal, JournalBatch, zeros_ahead
 from bkctl.vfs import PosixFileSystem
-from tests.support.grades import pairwise
+from tests.support.grades import every_pair
 from tests.support.java_bookkeeper import JavaDriver, start_driver
 from tests.support.journal_records import entry_record
 from tests.support.journal_rig import RecordingSink, body
@@ -61,7 +61,7 @@ def write(directory: Path, settings: JournalSettings, *, killed: bool) -> list[c
     return written
 
 
-@pairwise(
+@every_pair(
     "each pair of these is there",
     version=[4, 5, 6],
     step=[0, 4096, 1 << 20],

@@ -36,7 +36,7 @@ def one_kept(reason: str, kept: Any, *others: Any) -> list[Any]:
     return [kept, *(_thorough(reason, *(each if isinstance(each, tuple) else (each,))) for each in others)]
 
 
-def pairwise(reason: str, **axes: Sequence[Any]) -> pytest.MarkDecorator:
+def every_pair(reason: str, **axes: Sequence[Any]) -> pytest.MarkDecorator:
     """Cross parameters: cases in which each pair of values stands are for each run, the others thorough."""
     crossed = list(product(*axes.values()))
     kept = pairs_cover(crossed)
