@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.grades import VARIABLE, every_pair, is_thorough, one_kept, times
+from tests.support.grades import VARIABLE, every_pair, every_value, is_thorough, one_kept, times
 
 TESTS = Path(__file__).resolve().parents[1]
 MODULE = "tests/arch/test_grades.py"
 THOROUGH = "test_that_takes_long"
 SUPPORT = TESTS / "support" / "grades.py"
 #: Calls that make such marks, the reason first.
-MAKERS = (one_kept.__name__, every_pair.__name__)
+MAKERS = (one_kept.__name__, every_pair.__name__, every_value.__name__)
 
 
 @pytest.mark.thorough("not at all; the tests below look for it")
@@ -98,11 +98,10 @@ def test_a_mark_without_a_reason_is_found() -> None:
 @pytest.mark.parametrize(
     ("words", "ran"),
     [
-        ([MODULE], 0),
         ([MODULE, "-n", "1"], 0),
         ([MODULE, "-n", "1", "--thorough"], 2),
-        ([f"{MODULE}::{THOROUGH}"], 2),
         ([f"{MODULE}::{THOROUGH}[2]", "-n", "1"], 1),
+        *one_kept("all of it without processes", ([f"{MODULE}::{THOROUGH}"], 2), ([MODULE], 0)),
     ],
 )
 def test_what_is_thorough_runs_where_somebody_asks_for_it(words: list[str], ran: int) -> None:
@@ -141,6 +140,17 @@ def test_each_pair_of_values_is_in_a_case_that_always_runs() -> None:
         assert {(case[one], case[other]) for case in always} == set(product(ones, others))
     left = next(case for case in cases if hasattr(case, "marks"))
     assert left.id == "-".join(map(str, left.values))
+
+
+def test_each_value_is_in_a_case_that_always_runs() -> None:
+    mark = every_value("the values are there", corpus=("db", "idx", "both"), state=("clean", "crash"))
+    _, cases = mark.args
+    assert [case for case in cases if not hasattr(case, "marks")] == [
+        ("db", "clean"),
+        ("idx", "crash"),
+        ("both", "clean"),
+    ]
+    assert len(cases) == 3 * 2
 
 
 def test_one_parameter_of_some_always_runs() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.doctored_bookie import DoctoredBookie
+from tests.support.grades import every_value
 from tests.support.manifest import CORPORA
 
 pytestmark = [pytest.mark.corpora, pytest.mark.usefixtures("half_full_disks")]
@@ -33,8 +34,7 @@ def test_a_clean_bookie_is_silent(
             assert "checks, nothing found" in result.stderr
 
 
-@pytest.mark.parametrize("corpus", CORPORA)
-@pytest.mark.parametrize("state", ["clean", "crash"])
+@every_value("another state of the same corpus", state=("crash", "clean"), corpus=CORPORA)
 def test_copies_are_silent_where_they_lie(
     corpora: Callable[[str], Path], run_cli: Any, corpus: str, state: str
 ) -> None:

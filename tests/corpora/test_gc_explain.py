@@ -23,6 +23,7 @@ from bkctl.scan.files.paths import directories
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.types import DigestType
 from tests.support.checked_bookie import check, damage
+from tests.support.grades import every_value, one_kept
 from tests.support.java_bookies import BookieFolders, JavaBookies
 from tests.support.java_bookkeeper import copy_directory, require_jars
 from tests.support.manifest import CORPORA, FILES, Image, index_rows
@@ -52,8 +53,7 @@ def truth(image: Image, bookie: str, live: set[int]) -> Counter[int]:
     return sizes
 
 
-@pytest.mark.parametrize("corpus", CORPORA)
-@pytest.mark.parametrize("with_dump", [False, True])
+@every_value("the same corpus with or without a dump", with_dump=(False, True), corpus=CORPORA)
 def test_live_bytes_are_those_of_the_manifest(
     corpora: Callable[[str], Path], corpus: str, with_dump: bool
 ) -> None:
@@ -111,7 +111,7 @@ def test_a_plan_never_promises_what_is_alive(corpora: Callable[[str], Path], cor
         assert reclaimed == sorted(reclaimed)
 
 
-@pytest.mark.parametrize("bookie", ["bookie1", "bookie2", "bookie3"])
+@pytest.mark.parametrize("bookie", one_kept("as another bookie", "bookie1", "bookie2", "bookie3"))
 def test_a_run_keeps_every_entry(corpora: Callable[[str], Path], tmp_path: Path, bookie: str) -> None:
     """Compact everything that is not wholly alive: what is left is exactly what the index had, and sound."""
     source = corpora("db") / "clean" / bookie
@@ -147,7 +147,7 @@ def java() -> Iterator[JavaBookies]:
 
 @pytest.mark.interop
 @pytest.mark.slow
-@pytest.mark.parametrize("state", ["clean", "crash"])
+@pytest.mark.parametrize("state", one_kept("as after a crash", "crash", "clean"))
 def test_a_java_bookie_serves_what_a_run_has_moved(
     corpora: Callable[[str], Path], tmp_path: Path, java: JavaBookies, state: str
 ) -> None:

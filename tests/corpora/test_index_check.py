@@ -18,6 +18,7 @@ from bkctl.kvstore.base import Delete, Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from tests.support.checked_bookie import check, damage, kinds
+from tests.support.grades import every_pair
 from tests.support.manifest import CORPORA, index_rows
 
 pytestmark = pytest.mark.corpora
@@ -25,9 +26,12 @@ pytestmark = pytest.mark.corpora
 Row = tuple[int, int, int, int]
 
 
-@pytest.mark.parametrize("corpus", CORPORA)
-@pytest.mark.parametrize("state", ["clean", "crash"])
-@pytest.mark.parametrize("with_metadata", [False, True])
+@every_pair(
+    "each pair of these is there",
+    with_metadata=(False, True),
+    state=("clean", "crash"),
+    corpus=CORPORA,
+)
 def test_what_java_left_is_sound(
     corpora: Callable[[str], Path], corpus: str, state: str, with_metadata: bool
 ) -> None:

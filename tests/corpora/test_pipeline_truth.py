@@ -24,7 +24,8 @@ from bkctl.pipeline.run_request import Request
 from bkctl.scan.metadata_dump import load_metadata_dump
 from bkctl.types import LedgerState
 from bkctl.vfs import PosixFileSystem
-from tests.support.manifest import IMAGES, Image, ImageOf, index_rows
+from tests.support.grades import every_value
+from tests.support.manifest import CORPORA, Image, ImageOf, index_rows
 from tests.support.pipeline_tables import rows_of
 
 pytestmark = pytest.mark.corpora
@@ -59,7 +60,7 @@ def run(
         return run_job(PosixFileSystem(), engine, request)
 
 
-@pytest.mark.parametrize(("corpus", "state"), IMAGES)
+@every_value("another state of the same corpus", corpus=CORPORA, state=("crash", "clean"))
 def test_the_inventory_is_the_manifest(image_of: ImageOf, corpus: str, state: str, tmp_path: Path) -> None:
     image = image_of(corpus, state)
     metadata = image.path.parent / f"zk-{state}.json"
@@ -82,7 +83,7 @@ def test_the_inventory_is_the_manifest(image_of: ImageOf, corpus: str, state: st
         assert all(sum(key[0] == ledger for key in flushed) == count for ledger, count in counts.items())
 
 
-@pytest.mark.parametrize(("corpus", "state"), IMAGES)
+@every_value("another state of the same corpus", corpus=CORPORA, state=("crash", "clean"))
 def test_nothing_is_found_on_the_full_set(image_of: ImageOf, corpus: str, state: str, tmp_path: Path) -> None:
     image = image_of(corpus, state)
     metadata = image.path.parent / f"zk-{state}.json"

@@ -12,6 +12,7 @@ import pytest
 
 from bkctl.kvstore.profile import LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
+from tests.support.grades import every_value
 from tests.support.java_bookkeeper import copy_directory
 from tests.support.manifest import index_rows
 from tests.support.two_directories import split_in_two
@@ -43,8 +44,7 @@ def ledger_rows(run_cli: Cli, folder: Path) -> dict[int, dict[str, Any]]:
     return {row["ledger"]: row for row in json.loads(result.stdout)}
 
 
-@pytest.mark.parametrize("bookie", BOOKIES)
-@pytest.mark.parametrize("lost", ["emptied", "removed"])
+@every_value("as another bookie", lost=("emptied", "removed"), bookie=BOOKIES)
 def test_locations_come_back_row_for_row(
     corpora: Corpora, run_cli: Cli, tmp_path: Path, bookie: str, lost: str
 ) -> None:
@@ -64,8 +64,7 @@ def test_locations_come_back_row_for_row(
     assert (answer["rows"], answer["ledgers"], found) == (len(before), len(ledgers), ["not_proved"])
 
 
-@pytest.mark.parametrize("bookie", BOOKIES)
-@pytest.mark.parametrize("with_metadata", [True, False])
+@every_value("as another bookie", with_metadata=(True, False), bookie=BOOKIES)
 def test_lost_ledger_rows_come_back_with_their_keys_and_fenced_at_least_as_before(
     corpora: Corpora, run_cli: Cli, tmp_path: Path, bookie: str, with_metadata: bool
 ) -> None:

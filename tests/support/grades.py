@@ -7,7 +7,7 @@ the command line names it. A test that repeats itself asks `times` how often.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import combinations, product
 from pathlib import Path
@@ -38,10 +38,22 @@ def one_kept(reason: str, kept: Any, *others: Any) -> list[Any]:
 
 def every_pair(reason: str, **axes: Sequence[Any]) -> pytest.MarkDecorator:
     """Cross parameters: cases in which each pair of values stands are for each run, the others thorough."""
-    crossed = list(product(*axes.values()))
-    kept = pairs_cover(crossed)
+    return _crossed(reason, axes, pairs_cover(list(product(*axes.values()))))
+
+
+def every_value(reason: str, **axes: Sequence[Any]) -> pytest.MarkDecorator:
+    """Cross parameters: cases in which each value stands are for each run, the others thorough."""
+    longest = max(map(len, axes.values()))
+    kept = [tuple(values[number % len(values)] for values in axes.values()) for number in range(longest)]
+    return _crossed(reason, axes, kept)
+
+
+def _crossed(
+    reason: str, axes: Mapping[str, Sequence[Any]], kept: Sequence[tuple[Any, ...]]
+) -> pytest.MarkDecorator:
     cases = [
-        case if case in kept else _thorough(reason, *case, id="-".join(map(_id_of, case))) for case in crossed
+        case if case in kept else _thorough(reason, *case, id="-".join(map(_id_of, case)))
+        for case in product(*axes.values())
     ]
     return pytest.mark.parametrize(tuple(axes), cases, ids=_id_of)
 
@@ -72,7 +84,8 @@ class Grades:
     def __init__(self) -> None:
         self.left_out = 0
 
-    @pytest.hookimpl(tryfirst=True)
+    # Behind -k and -m: what is counted would have run.
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if is_thorough():
             return

@@ -33,6 +33,7 @@ from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.faulty import CrashPointReached, FaultRule, FaultyFileSystem
 from tests.support import cluster_dumps
 from tests.support.checked_bookie import FILES, check
+from tests.support.grades import times
 from tests.support.manifest import index_rows
 from tests.unit.admin.gc.stopped_bookie import (
     CLOCK,
@@ -465,7 +466,7 @@ def test_nothing_is_unlinked_before_what_it_depends_on_is_durable(
 @pytest.mark.slow
 @pytest.mark.parametrize(("storage", "first"), [("db", 0), ("idx", 1)])
 def test_a_stop_at_any_step_loses_nothing(tmp_path: Path, storage: str, first: int) -> None:
-    """Each storage is stopped at every second step, one at those that the other leaves out."""
+    """Each storage is stopped at every second step or some, one at those that the other leaves out."""
     options = RunOptions(threshold=0.6, delete_ledgers=True)
     cluster = dump_of(1, 9)
     alive = {key for key in LIVE if key[0] == 1}
@@ -484,7 +485,7 @@ def test_a_stop_at_any_step_loses_nothing(tmp_path: Path, storage: str, first: i
         assert {row.eligible for row in made.explain(cluster).values()} == {"no"}
         if not faulty.stopped.is_set():
             break
-        point += 2
+        point += times(8, 2)
     assert point > 10
 
 

@@ -23,6 +23,7 @@ from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.base import WritableFileSystem
 from bkctl.vfs.faulty import CrashPointReached, FaultyFileSystem
 from tests.support.convertible_bookie import ConvertibleBookie
+from tests.support.grades import times
 from tests.unit.admin.gc.stopped_bookie import CLOCK, cluster_of
 
 FILES = PosixFileSystem()
@@ -150,5 +151,5 @@ def test_a_stop_at_any_step_loses_nothing(tmp_path: Path) -> None:
         (tmp_path / "kept").rename(source.root)
         if not faulty.stopped.is_set():
             break
-        point += 2
+        point += times(8, 2)
     assert point > 10
