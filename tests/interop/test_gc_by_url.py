@@ -130,6 +130,7 @@ def test_collect_compact_suspend_and_explain_by_url(run_cli: Cli, live: Live) ->
     live.check()
 
 
+@pytest.mark.thorough("the same requests; tests/cli/test_gc_online_commands.py has plans")
 def test_plan_and_run_by_url(run_cli: Cli, live: Live) -> None:
     live.write()
     planned = run_cli("gc", "plan", "--url", live.url)

@@ -175,6 +175,7 @@ class NearlyFull(PosixFileSystem):
         return DiskSpace(1, 1 << 40, 1000)
 
 
+@pytest.mark.thorough("tests/crash/test_scratch_compaction.py has ours")
 def test_a_java_bookie_reads_what_waits_on_a_scratch_disk(
     java: JavaLedgerClient,
     zookeeper_server: ZooKeeperServer,  # noqa: F811

@@ -17,6 +17,7 @@ from bkctl.net.settings import NetSettings
 from bkctl.net.tls import ClientTlsSettings
 from bkctl.protocol.messages import Wire
 from bkctl.types import LedgerState
+from tests.support.grades import one_kept
 from tests.support.java_cluster import SETTINGS, THEIRS, BookieProcess, new_cluster
 from tests.support.tls_files import CERTIFICATE, KEY, PEMS, STRICT_BOOKIE_TLS
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
@@ -169,6 +170,6 @@ def test_a_bookie_that_authorises_by_certificates_wants_no_message_more(with_rol
     written_read_and_recovered(with_roles, NetSettings(wire=wire, tls=OPERATOR))
 
 
-@wires
+@pytest.mark.parametrize("wire", one_kept("as in the other version", *Wire))
 def test_and_lets_nobody_in_without_tls(with_roles: str, wire: Wire) -> None:
     assert "bookie 127.0.0.1:" in refused(with_roles, NetSettings(wire=wire))

@@ -93,6 +93,7 @@ def test_what_was_salvaged_is_replayed(
     client.close()
 
 
+@pytest.mark.thorough("tests/unit/engine/test_bookie_recovery.py begins at such marks")
 @pytest.mark.parametrize("bookie", [300], indirect=True)
 @pytest.mark.parametrize("starts", one_kept("Java's starts there as ours does", OURS, THEIRS))
 def test_a_mark_that_was_set_back_is_where_a_start_begins(

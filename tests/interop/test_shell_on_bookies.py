@@ -158,6 +158,7 @@ def test_bookies_that_are_lost_or_taken_out_of_service(
             assert [row["entry"] for row in site.ours("ledger", "read", ledger)] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.thorough("tests/cli/test_bookies_replace_id.py has it without the shell")
 def test_ids_that_the_shell_has_changed_are_changed_back(site: Site) -> None:
     with our_bookies(site.folder, site.uri, 2) as bookies:
         _write_ledgers(site.uri)

@@ -115,6 +115,7 @@ def test_online_commands_say_the_same(
         )
 
 
+@pytest.mark.thorough("runs the shell ten times; test_our_client.py makes and deletes")
 def test_each_sees_what_the_other_made_and_deleted_and_files_are_the_same(
     tmp_path: Path,
     run_cli: Run,

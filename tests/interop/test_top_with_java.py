@@ -100,6 +100,7 @@ def test_a_java_bookie_by_the_url_of_its_metrics(bookies: dict[str, tuple[Bookie
     assert bookie.bookie_id
 
 
+@pytest.mark.thorough("tests/unit/admin/top has rows of bookies that are gone")
 def test_a_java_bookie_that_is_gone_is_a_row_with_an_error(
     bookies: dict[str, tuple[BookieProcess, int]],
 ) -> None:

@@ -107,28 +107,39 @@ def nothing_is_cut_off(operator: Operator, size: tuple[int, int]) -> None:
     assert all(len(row) <= size[0] for row in operator.rows)
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "160x50"])
-@pytest.mark.parametrize(
-    ("scene", "keys"),
-    [
-        ("cluster", ()),
-        ("cluster-sorted", ("s", "s", "down")),
-        ("bookie", ("enter",)),
-        ("queues", ("enter", "2")),
-        ("caches", ("enter", "3")),
-        ("journals", ("enter", "4")),
-        ("entry-logs", ("enter", "5")),
-        ("gc", ("enter", "6")),
-        ("directories", ("enter", "7")),
-        ("journal", ("enter", "7", "enter")),
-        ("ledger-directory", ("enter", "7", "down", "enter")),
-        ("log", ("enter", "7", "down", "enter", "down", "enter")),
-        ("ledgers", ("l", "down")),
-        ("help", ("question_mark",)),
-        ("filter", ("slash", "r", "o")),
-        ("paused", ("p",)),
-    ],
-)
+SCENES: list[tuple[str, tuple[str, ...]]] = [
+    ("cluster", ()),
+    ("cluster-sorted", ("s", "s", "down")),
+    ("bookie", ("enter",)),
+    ("queues", ("enter", "2")),
+    ("caches", ("enter", "3")),
+    ("journals", ("enter", "4")),
+    ("entry-logs", ("enter", "5")),
+    ("gc", ("enter", "6")),
+    ("directories", ("enter", "7")),
+    ("journal", ("enter", "7", "enter")),
+    ("ledger-directory", ("enter", "7", "down", "enter")),
+    ("log", ("enter", "7", "down", "enter", "down", "enter")),
+    ("ledgers", ("l", "down")),
+    ("help", ("question_mark",)),
+    ("filter", ("slash", "r", "o")),
+    ("paused", ("p",)),
+]
+#: Each screen in one size in each run, every other one in the other.
+SIZED = [
+    pytest.param(
+        scene,
+        keys,
+        size,
+        id=f"{scene}-keys{number}-{size[0]}x{size[1]}",
+        marks=[pytest.mark.thorough("the same screen in another size")] if (number + turn) % 2 else [],
+    )
+    for number, (scene, keys) in enumerate(SCENES)
+    for turn, size in enumerate((SMALL, LARGE))
+]
+
+
+@pytest.mark.parametrize(("scene", "keys", "size"), SIZED)
 def test_screen(scene: str, keys: tuple[str, ...], size: tuple[int, int]) -> None:
     async def test() -> None:
         async with operating(FakeSource(), size=size) as operator:
