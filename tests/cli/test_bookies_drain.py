@@ -122,6 +122,7 @@ def test_what_has_no_target_is_refused_before_anything_is_changed(run_cli: Run, 
     assert run_cli(*command, "--partly").exit_code == 4
 
 
+@pytest.mark.thorough("tests/unit/replication/test_bookie_drain.py has it without a cluster")
 def test_an_idle_writer_keeps_its_ledger_until_somebody_asks_for_recovery(run_cli: Run, four: Four) -> None:
     idle = four.client.create(3, 3, 2)
     idle.append_all(PAYLOADS)
@@ -149,6 +150,7 @@ def test_an_idle_writer_keeps_its_ledger_until_somebody_asks_for_recovery(run_cl
     four.assert_whole(other.ledger)
 
 
+@pytest.mark.thorough("tests/unit/replication/test_bookie_drain.py has it without a cluster")
 def test_a_bookie_that_is_gone_is_drained_but_for_what_it_alone_had(run_cli: Run, four: Four) -> None:
     shared, alone = four.closed(3, 2, 2), four.closed(1, 1, 1)
     (leaving,) = four.members(alone)

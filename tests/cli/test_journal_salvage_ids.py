@@ -12,6 +12,7 @@ import pytest
 from bkctl.codec.losses import Loss, decode_losses
 from bkctl.errors import LedgerLimboError
 from tests.support.cluster_dump import write_dump
+from tests.support.grades import every_value, one_kept
 from tests.support.truthful_bookie import DELETED, HOST, INSTANCE, LIVE, NEXT_LEDGER, TruthfulBookie, started
 
 Run = Callable[..., Any]
@@ -77,7 +78,7 @@ def other_ledger_and_payload(ledger: int) -> Change:
     return write
 
 
-@pytest.mark.parametrize("named", [6, DELETED, 15, 7 | 1 << 40])
+@pytest.mark.parametrize("named", one_kept("as another id", 6, DELETED, 15, 7 | 1 << 40))
 def test_a_record_under_another_ledgers_id_gets_its_own_back(
     run_cli: Run, bookie: TruthfulBookie, tmp_path: Path, dump: Path, named: int
 ) -> None:
@@ -96,7 +97,7 @@ def other_entry(entry: int) -> Change:
     return write
 
 
-@pytest.mark.parametrize("named", [42, 41, 43 | 1 << 20, 43 | 1 << 40])
+@pytest.mark.parametrize("named", one_kept("as another id", 42, 41, 43 | 1 << 20, 43 | 1 << 40))
 def test_a_record_under_another_entrys_id_gets_its_own_back(
     run_cli: Run, bookie: TruthfulBookie, tmp_path: Path, dump: Path, named: int
 ) -> None:
@@ -111,8 +112,7 @@ def test_a_record_under_another_entrys_id_gets_its_own_back(
     assert not list(served(bookie))
 
 
-@pytest.mark.parametrize("with_metadata", [True, False])
-@pytest.mark.parametrize("named", [6, DELETED, 0x1234567])
+@every_value("as another id", named=(6, DELETED, 0x1234567), with_metadata=(True, False))
 def test_where_nothing_proves_whose_entry_it_was_every_ledger_is_in_limbo(
     run_cli: Run, bookie: TruthfulBookie, tmp_path: Path, dump: Path, named: int, with_metadata: bool
 ) -> None:

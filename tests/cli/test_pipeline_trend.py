@@ -106,6 +106,7 @@ def test_what_has_no_meaning_is_refused(run_cli: Run, tmp_path: Path, words: lis
     assert result.stderr.startswith("bkctl: ")
 
 
+@pytest.mark.thorough("starts an object store; the next tests have it on disks")
 def test_sets_runs_report_and_textfile_may_be_at_an_object_store(
     run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

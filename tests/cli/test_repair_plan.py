@@ -23,6 +23,7 @@ from bkctl.scan.entrylog import EntryLogScan
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 from bkctl.vfs import PosixFileSystem
 from tests.support.checked_bookie import JOURNAL_ID, CheckedBookie
+from tests.support.grades import one_kept
 from tests.support.java_cluster import free_port
 from tests.support.readable import readable
 from tests.support.rows import from_ndjson
@@ -43,7 +44,13 @@ def written(uri: str, replicas: int = 3) -> int:
     return asyncio.run(write())
 
 
-@pytest.mark.parametrize("disk", [False, True], ids=["index lost", "disk lost"])
+@pytest.mark.parametrize(
+    "disk",
+    [
+        pytest.param(False, id="index lost", marks=pytest.mark.thorough("a lost disk has a lost index")),
+        pytest.param(True, id="disk lost"),
+    ],
+)
 def test_a_plan_is_made_and_run_across_a_start_of_the_bookie(
     run_cli: Run, tmp_path: Path, disk: bool
 ) -> None:
@@ -170,6 +177,7 @@ def test_a_damaged_log_is_salvaged_by_its_plan_and_comes_back_by_undo(run_cli: R
     assert log.read_bytes() == damaged
 
 
+@pytest.mark.thorough("a plan of several commands, as others here")
 def test_a_rebuild_that_was_refused_over_a_damaged_log_leaves_the_plan_as_it_was(
     run_cli: Run, tmp_path: Path
 ) -> None:
@@ -220,6 +228,7 @@ def test_what_a_plan_prints_is_not_taken_for_one(run_cli: Run, tmp_path: Path) -
         assert "'bkctl repair plan --out FILE'" in done.stderr
 
 
+@pytest.mark.thorough("a plan of several commands, as others here")
 def test_a_plan_that_was_undone_repairs_again(run_cli: Run, tmp_path: Path) -> None:
     bookie, plan = demo_with_a_damaged_log(tmp_path), tmp_path / "plan.json"
     words = (bookie, "--metadata", DEMO / "zk.json")
@@ -238,7 +247,7 @@ def test_a_plan_that_was_undone_repairs_again(run_cli: Run, tmp_path: Path) -> N
     assert was_done() == [False]
 
 
-@pytest.mark.parametrize("lost_header", [False, True])
+@pytest.mark.parametrize("lost_header", one_kept("the log alone", False, True))
 def test_over_index_files_a_damaged_log_of_another_directory_is_salvaged_by_its_plan(
     run_cli: Run, tmp_path: Path, lost_header: bool
 ) -> None:
@@ -310,6 +319,7 @@ def test_an_entry_whose_id_is_damaged_is_no_reason_to_rebuild_the_index(run_cli:
     assert [row["log_id"] for row in from_ndjson(place)] == [3], "it is in the fresh log"
 
 
+@pytest.mark.thorough("a plan of several commands, as others here")
 def test_logs_that_were_exchanged_between_directories_go_into_quarantine(
     run_cli: Run, tmp_path: Path
 ) -> None:
@@ -439,6 +449,7 @@ def test_a_plan_of_relative_paths_is_run_from_anywhere(
     assert not (there / "bookie" / "ledgers" / "current" / "locations" / "CURRENT").exists()
 
 
+@pytest.mark.thorough("a plan of several commands, as others here")
 def test_relative_directories_of_a_configuration_are_those_of_where_the_plan_was_made(
     run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs import PosixFileSystem
+from tests.support.grades import one_kept
 from tests.support.rows import from_ndjson
 
 Run = Callable[..., Any]
@@ -74,7 +75,10 @@ def test_what_root_repairs_and_undoes_stays_its_owners(
         assert words[0] == "gc" or words[1] == "limbo", "it has no record"
 
 
-@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o644, 0o755), (0o660, 0o2770), (0o600, 0o700)])
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode"),
+    one_kept("as other permissions", (0o660, 0o2770), (0o644, 0o755), (0o600, 0o700)),
+)
 def test_what_root_repairs_has_the_permissions_of_its_neighbours(
     run_cli: Run, bookie: Path, file_mode: int, folder_mode: int
 ) -> None:

@@ -14,6 +14,7 @@ from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
 from bkctl.scan.journal import JournalScan
 from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.vfs import PosixFileSystem
+from tests.support.grades import one_kept
 from tests.support.rows import from_ndjson
 
 Run = Callable[..., Any]
@@ -100,7 +101,7 @@ def test_the_mark_of_one_directory_is_set_back(run_cli: Run, bookie: Path) -> No
         assert zero or path.read_bytes() == content
 
 
-@pytest.mark.parametrize("by_configuration", [False, True])
+@pytest.mark.parametrize("by_configuration", one_kept("the same directories", True, False))
 def test_a_plan_names_the_directory(
     run_cli: Run, bookie: Path, tmp_path: Path, by_configuration: bool
 ) -> None:

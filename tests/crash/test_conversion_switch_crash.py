@@ -22,6 +22,7 @@ from bkctl.scan.directory import CONVERSION_NAME, REPAIRS_NAME
 from bkctl.vfs.base import WritableFileSystem
 from bkctl.vfs.faulty import FaultyFileSystem
 from bkctl.vfs.memory import MemoryFileSystem
+from tests.support.grades import steps
 from tests.support.manual_clock import ManualClock
 
 HOMES = ("/l0/current", "/l1/current")
@@ -63,7 +64,7 @@ def test_a_power_cut_at_any_step_is_gone_on_from_or_taken_back(
     seed: int, first_back: bool, then_back: bool
 ) -> None:
     """``first_back``: what is cut off is the way back from half way on."""
-    for step in range(STEPS_MAX):
+    for step in steps(STEPS_MAX):
         chance = random.Random(f"{seed} {step}")
         memory = MemoryFileSystem(files({**OLD, **WORK}))
         if first_back:
@@ -93,7 +94,7 @@ def test_a_power_cut_at_any_step_is_gone_on_from_or_taken_back(
 def test_a_power_cut_in_an_undo_of_what_was_complete_and_not_cleaned_up(seed: int) -> None:
     """With the cookies away, what is left of the work directories would pass for a conversion cut off."""
     complete = cut(MemoryFileSystem(files({**OLD, **WORK})), STEPS_MAX, back=False, chance=None)[0]
-    for step in range(STEPS_MAX):
+    for step in steps(STEPS_MAX):
         memory = complete.crash()
         faulty = FaultyFileSystem(memory, crash_after=step)
         with suppress(BkctlError):

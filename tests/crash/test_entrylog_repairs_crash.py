@@ -20,6 +20,7 @@ from bkctl.scan.directory import QUARANTINE_NAME
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs import PosixFileSystem
 from tests.support.bookie_in_memory import ROOT, BookieInMemory
+from tests.support.grades import steps
 from tests.support.manual_clock import ManualClock
 from tests.support.truthful_bookie import Entry, TruthfulBookie
 
@@ -117,7 +118,7 @@ def test_a_salvage_that_is_stopped_serves_what_is_proved(made: Made, in_quaranti
             assert row is not None
             assert row.limbo
 
-    stopped_everywhere(before, finished, salvage, holds)
+    stopped_at(before, finished, salvage, holds, steps(STEPS_MAX))
 
 
 def test_a_salvage_stopped_between_two_batches_of_rows_serves_what_is_proved(
@@ -139,7 +140,7 @@ def test_a_salvage_stopped_between_two_batches_of_rows_serves_what_is_proved(
         assert count == len(proved) or f"{CURRENT}/{log_name(LOG_ID)}" in left.disk.files
         moved.add(count)
 
-    stopped_everywhere(before, finished, salvage, holds)
+    stopped_at(before, finished, salvage, holds, range(STEPS_MAX))
     assert len(moved - {0, len(proved)}) >= 3
 
 
@@ -156,14 +157,18 @@ def test_a_move_that_is_stopped_loses_nothing(made: Made, verb: Do) -> None:
             if entry != made.lost:
                 assert record(left, entry, anywhere=True) == made.bodies[entry]
 
-    stopped_everywhere(before, finished, verb, holds)
+    stopped_at(before, finished, verb, holds, steps(STEPS_MAX))
 
 
-def stopped_everywhere(
-    before: BookieInMemory, finished: BookieInMemory, do: Do, holds: Callable[[BookieInMemory], None]
+def stopped_at(
+    before: BookieInMemory,
+    finished: BookieInMemory,
+    do: Do,
+    holds: Callable[[BookieInMemory], None],
+    at: range,
 ) -> None:
-    """Stop it at every step; what is left holds, is taken back or finished, and can be done again."""
-    for step in range(STEPS_MAX):
+    """Stop it at steps; what is left holds, is taken back or finished, and can be done again."""
+    for step in at:
         stopped = before.again(crash_after=step)
         try:
             do(stopped)

@@ -22,6 +22,7 @@ from bkctl.errors import BkctlError
 from bkctl.types import DigestType
 from tests.support import cluster_dumps
 from tests.support.bookie_in_memory import ROOT, BookieInMemory
+from tests.support.grades import steps
 from tests.support.manual_clock import ManualClock
 from tests.support.truthful_bookie import LIVE, TruthfulBookie
 
@@ -81,7 +82,7 @@ def test_a_stop_at_any_step_is_taken_back(whole: BookieInMemory, do: Do) -> None
     undone = finished.again()
     undo(undone.files, last_repair(undone.files, [CURRENT]))
     assert undone.content == whole.content
-    for step in range(STEPS_MAX):
+    for step in steps(STEPS_MAX):
         stopped = whole.again(crash_after=step)
         try:
             do(stopped)

@@ -15,6 +15,7 @@ from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import PosixFileSystem
 from tests.support.bookie_in_memory import ROOT, BookieInMemory
+from tests.support.grades import steps
 from tests.support.manual_clock import ManualClock
 from tests.support.truthful_bookie import TruthfulBookie
 
@@ -51,7 +52,7 @@ def test_a_stop_at_any_step(damaged: BookieInMemory) -> None:
     lost = salvage(finished)
     assert lost
     whole = fresh(finished)
-    for step in range(STEPS_MAX):
+    for step in steps(STEPS_MAX):
         stopped = damaged.again(crash_after=step)
         try:
             salvage(stopped)
@@ -94,7 +95,7 @@ def test_a_stop_at_any_step_in_place(damaged: BookieInMemory) -> None:
     lost = replace(finished)
     assert lost
     assert journals(finished) != journals(damaged)
-    for step in range(STEPS_MAX):
+    for step in steps(STEPS_MAX):
         stopped = damaged.again(crash_after=step)
         try:
             replace(stopped)
@@ -148,7 +149,7 @@ def test_a_stop_at_any_step_where_the_mark_and_the_journals_do_not_fit(without: 
     assert replace(finished) == set(), "a second one finds nothing to do"
     finished = without.again()
     replace(finished)
-    for step in range(STEPS_MAX):
+    for step in steps(STEPS_MAX):
         stopped = without.again(crash_after=step)
         try:
             replace(stopped)

@@ -11,6 +11,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.errors import BkctlError
 from tests.support.faulty_store import StoreFaultRule
+from tests.support.grades import steps
 from tests.support.interleaved_storage_rig import InterleavedStorageRig
 from tests.support.storage_rig import StorageRig, entry_of, key_of
 
@@ -84,8 +85,8 @@ class Workload:
 
 
 def crashed_at_every(point_of: Callable[[int], Rig]) -> int:
-    """Run the workload with a crash at point 0, 1, 2, .. until it finishes; how many points there were."""
-    for point in range(1000):
+    """Run the workload with a crash at points until it finishes; how many there were."""
+    for point in steps(1000):
         work = Workload(point_of(point))
         work.run()
         for chance in (None, random.Random(point), random.Random(1000 + point)):

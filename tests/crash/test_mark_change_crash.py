@@ -13,6 +13,7 @@ from bkctl.admin.repairs.repair_undo import settle_unfinished
 from bkctl.codec.last_mark import LastMark, decode_last_mark
 from bkctl.errors import BkctlError
 from tests.support.bookie_in_memory import ROOT, BookieInMemory
+from tests.support.grades import steps
 from tests.support.manual_clock import ManualClock
 from tests.support.truthful_bookie import TruthfulBookie
 
@@ -57,7 +58,7 @@ def test_a_stop_at_any_step_leaves_the_old_or_the_new_mark(
     finished = whole.again()
     lost = set_it(finished, after)
     assert bool(lost) is forwards
-    for step in range(STEPS_MAX):
+    for step in steps(STEPS_MAX):
         stopped = whole.again(crash_after=step)
         try:
             set_it(stopped, after)

@@ -14,6 +14,7 @@ from bkctl.admin.repairs.repair_undo import undo
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import BkctlError
 from tests.support.bookie_in_memory import ROOT, BookieInMemory
+from tests.support.grades import steps
 from tests.support.manual_clock import ManualClock
 from tests.support.truthful_bookie import TruthfulBookie
 
@@ -30,7 +31,7 @@ def test_a_stop_at_any_step_is_gone_on_from(tmp_path_factory: pytest.TempPathFac
     mark = LastMark(int(newest.stem, 16), newest.stat().st_size)
     plan = plan_mark(repaired.files, found, mark, repaired.databases)
     set_mark(repaired.files, found, plan, repaired.databases, ManualClock())
-    for step in range(STEPS_MAX):
+    for step in steps(STEPS_MAX):
         stopped = repaired.again(crash_after=step)
         try:
             undo(stopped.files, last_repair(stopped.files, DIRECTORIES))

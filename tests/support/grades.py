@@ -78,6 +78,11 @@ def _id_of(value: Any) -> str:
     return str(value.value if isinstance(value, Enum) else value)
 
 
+def steps(limit: int) -> range:
+    """Return the steps at which something is stopped: every third one in each run."""
+    return range(0, limit, times(3, 1))
+
+
 class Grades:
     """Leaves the thorough tests out, and says at the end how many."""
 

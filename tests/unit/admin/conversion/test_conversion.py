@@ -30,6 +30,7 @@ from bkctl.storage_kinds import DB, IDX, StorageKind
 from bkctl.vfs import DiskSpace, PosixFileSystem
 from tests.support.convertible_bookie import LOG_BYTES, ConvertibleBookie
 from tests.support.failing_steps import SteppedFileSystem, Steps
+from tests.support.grades import one_kept, times
 
 FILES = PosixFileSystem()
 OPTIONS = ConversionOptions(LOG_BYTES, RebuildOptions())
@@ -58,7 +59,7 @@ def content(bookie: ConvertibleBookie) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", one_kept("as with more directories", 3, 1, 2))
 @pytest.mark.parametrize(("source", "target"), WAYS)
 def test_a_killed_bookie_is_converted_and_the_other_storage_has_everything(
     make: Make, source: StorageKind, target: StorageKind, count: int
@@ -79,7 +80,7 @@ def test_a_killed_bookie_is_converted_and_the_other_storage_has_everything(
     bookie.check(target)
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", one_kept("as with more directories", 3, 1))
 @pytest.mark.parametrize(("source", "target"), WAYS)
 def test_the_way_back_is_the_other_conversion_also_when_a_bookie_has_run(
     make: Make, source: StorageKind, target: StorageKind, count: int
@@ -157,7 +158,7 @@ def test_a_disk_that_fails_at_any_step_leaves_what_was_there_or_what_goes_on(
     bookie = make(source, 2)
     before = content(bookie)
     pristine = shutil.copytree(bookie.root, tmp_path / "pristine")
-    for step in range(1, 2_000, 47):
+    for step in range(1, 2_000, times(150, 47)):
         steps = Steps(step, for_good=True)
         system = SteppedFileSystem(FILES, steps)
         try:
@@ -336,7 +337,7 @@ def test_what_has_no_room_is_refused_before_anything_is_written(
     bookie.check(target)
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", one_kept("as with more directories", 2, 1))
 @pytest.mark.parametrize(("source", "target"), WAYS)
 def test_an_undo_takes_it_back_byte_for_byte(
     make: Make, source: StorageKind, target: StorageKind, count: int
