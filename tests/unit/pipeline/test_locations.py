@@ -58,6 +58,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
             located(str(tmp_path)).read(name, 100)
 
 
+@pytest.mark.thorough("writes a thousand objects; the next ones have an object store too")
 def test_large_files_and_long_listings_of_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file goes up in parts and comes back whole and cut; a listing of several pages is complete."""
     large = bytes(range(251)) * (12 << 12)
