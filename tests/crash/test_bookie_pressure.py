@@ -20,6 +20,7 @@ from bkctl.types import ResultCode
 from bkctl.vfs.faulty import FaultRule
 from tests.support.bookie_process import BookieProcess
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
+from tests.support.grades import one_kept
 from tests.support.served_engine import ServedEngine
 from tests.support.waiting import until
 from tests.support.wire_client import WireClient, add_request
@@ -128,7 +129,7 @@ class HeldBytes:
             self.most[name] = max(value, self.most.get(name, 0))
 
 
-@pytest.mark.parametrize("slow", ["journal", "flush", "both"])
+@pytest.mark.parametrize("slow", one_kept("one of both disks", "both", "journal", "flush"))
 def test_a_slow_disk_costs_no_memory_and_is_got_over(slow: str) -> None:
     journal = JournalSettings(preallocation_bytes=0, queue_bytes_max=MIB, queue_entries_max=2000)
     writes = HeldAddsSettings(held_entries_max=200, held_bytes_max=MIB // 2)

@@ -25,12 +25,13 @@ from bkctl.kvstore.rocksdb_store import RocksStore, SstFile
 from bkctl.storage_kinds import kind_named
 from bkctl.vfs import PosixFileSystem
 from tests.support.failing_steps import Steps
+from tests.support.grades import times
 from tests.support.own_handles import own_handles
 from tests.support.truthful_bookie import TruthfulBookie, started
 
 DIRECTORIES = 2
 #: Of all steps every so-manieth is one that fails.
-STRIDE = 97
+STRIDE = times(400, 97)
 SYSTEM_CALLS = (
     "open",
     "fsync",

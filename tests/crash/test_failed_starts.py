@@ -23,14 +23,13 @@ from bkctl.kvstore.profile import LEDGERS_PROFILE, StoreProfile
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.vfs import PosixFileSystem
 from tests.support.failing_steps import SteppedFileSystem, SteppedStore, Steps
-from tests.support.grades import times
 from tests.support.own_handles import own_handles
 from tests.support.truthful_bookie import TruthfulBookie, settings_of, started
 from tests.unit.engine.gc.gc_rig import Cluster
 
 DIRECTORIES = 2
 #: Of all steps every so-manieth is one that fails.
-STRIDE = times(47, 23)
+STRIDE = 23
 
 
 @pytest.fixture(scope="module")
