@@ -30,6 +30,7 @@ from bkctl.metadata.api import (
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
 from tests.support.cluster_removal import format_cluster, remove_cluster
+from tests.support.grades import one_kept
 from tests.support.metadata_sites import (  # noqa: F401 - two of them are fixtures
     BOOKIE,
     INFO,
@@ -226,7 +227,7 @@ def test_closing_a_store_ends_its_registration_at_once(site: Site, store: TreeMe
     assert store.registration.bookies() == RegisteredBookies((), ())
 
 
-@pytest.mark.parametrize("mode", [WRITABLE, READ_ONLY])
+@pytest.mark.parametrize("mode", one_kept("the same wait for the session", WRITABLE, READ_ONLY))
 def test_an_id_that_another_session_holds_is_refused_and_left_alone(
     site: Site, store: TreeMetadataStore, mode: RegistrationMode, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ from bkctl.kvstore.base import Delete, Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from tests.support.checked_bookie import check, damage, kinds
-from tests.support.grades import every_pair
+from tests.support.grades import every_pair, one_kept
 from tests.support.manifest import CORPORA, index_rows
 
 pytestmark = pytest.mark.corpora
@@ -73,7 +73,9 @@ class Copy:
             store.write(operations, sync=True)
 
 
-@pytest.fixture(params=CORPORA)
+@pytest.fixture(
+    params=["db", *one_kept("index files as of the others", "perledger", "sorted", "interleaved")]
+)
 def copied(request: pytest.FixtureRequest, corpora: Callable[[str], Path], tmp_path: Path) -> Copy:
     return Copy(corpora(request.param) / "clean" / "bookie1", tmp_path / "bookie1")
 

@@ -147,7 +147,7 @@ def locks_left_behind_are_never_found(patch: Patch) -> None:
 
 
 #: Where to look for those that need a rare meeting of two workers, or of a worker and a marker.
-FIRST_SEEDS = {"changes_without_compare_and_set": 280, "marks_go_without_their_version": 440}
+FIRST_SEEDS = {"changes_without_compare_and_set": 280, "marks_go_without_their_version": 800}
 
 MUTANTS: dict[str, Callable[[Patch], None]] = {
     mutant.__name__: mutant

@@ -16,6 +16,7 @@ from bkctl.scan.directory import SCRATCH_NAME
 from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.base import DiskSpace, WritableFileSystem
 from bkctl.vfs.faulty import CrashPointReached, FaultRule, FaultyFileSystem
+from tests.support.grades import times
 from tests.unit.admin.gc.stopped_bookie import CLOCK, LIVE, Stopped
 
 
@@ -111,7 +112,7 @@ def test_a_stop_at_any_step_loses_nothing(tmp_path: Path, scratch: Path) -> None
         assert not [path for path in scratch.rglob("*") if path.is_file()]
         if not faulty.stopped.is_set():
             break
-        point += 3
+        point += times(9, 3)
     assert point > 30
 
 
