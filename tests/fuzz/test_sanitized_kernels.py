@@ -40,7 +40,6 @@ def run(kernels: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.thorough("builds the kernels once more, for a minute")
 def test_changed_inputs_under_the_sanitizers(kernels: Path, tmp_path: Path) -> None:
     targets = [target.name for target in TARGETS.values() if target.sanitized]
     assert "kernels" in targets
@@ -50,7 +49,6 @@ def test_changed_inputs_under_the_sanitizers(kernels: Path, tmp_path: Path) -> N
     assert int(ended.stdout.removeprefix("runs=")) > 20 * len(targets)
 
 
-@pytest.mark.thorough("builds the kernels once more, for a minute")
 def test_the_build_is_what_bkctl_uses_then(kernels: Path) -> None:
     code = (
         "import os; from tests.fuzz.sanitized_kernels import load_kernels, PATH_VARIABLE\n"
