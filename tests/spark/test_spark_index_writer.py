@@ -210,6 +210,7 @@ class _Killed(BaseException):
     pass
 
 
+@pytest.mark.thorough("the next one rebuilds several, of which one is damaged")
 def test_the_indexes_of_several_bookies_are_rebuilt_at_once(spark: SparkSession, fleet: Path) -> None:
     from bkctl.spark.index_rebuild import rebuild_indexes
 
