@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import tarfile
 import tempfile
 import time
@@ -62,6 +63,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background jobs ignore Ctrl-C, and so would whatever the tests start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--thorough"):
         # For the counts in modules of tests, which are imported later, and for the workers.
         os.environ[grades.VARIABLE] = "1"
