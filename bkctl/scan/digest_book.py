@@ -177,6 +177,11 @@ class DigestBook:
             and (ledger not in self._tallies or self._tallies[ledger].tried < TRIES_MAX)
         }
 
+    def tries(self, ledger: int) -> int:
+        """Return how many entries of a ledger that is not settled a survey has looked at."""
+        tally = self._tallies.get(ledger)
+        return 0 if tally is None else tally.tried
+
     def survey(self, batch: EntryBatch) -> None:
         """Learn from the batch's entries of ledgers that are not settled."""
         open_ledgers = self.unsettled(set(batch.ledgers))

@@ -48,6 +48,11 @@ class LogAnchors:
             self._usable = self._index is not None
         return self._index
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether there is an index that can be opened."""
+        return self._open() is not None
+
     def located(self, offset: int, ledger: int, entry: int) -> bool:
         """Return whether the index places this entry's size word at ``offset`` of the log."""
         index = self._open()

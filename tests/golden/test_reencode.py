@@ -29,7 +29,7 @@ from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.entrylog import EntryLogScan
-from bkctl.scan.files.entrylogs import survey_logs
+from bkctl.scan.files.digest_survey import survey_logs
 from bkctl.scan.files.journals import survey_journals
 from bkctl.scan.files.paths import entry_logs, journals
 from bkctl.scan.index_databases import open_store

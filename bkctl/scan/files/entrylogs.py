@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from bkctl.codec.entry import EntryBatch
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.reporting import Advance, Failed, fail, nobody
-from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked, survey
+from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked
 from bkctl.scan.damage import Damage, MissingEntries, Tail, Verdict
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan, read_head
+from bkctl.scan.files.digest_survey import survey_logs
 from bkctl.scan.files.loss import LossTracker
 from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.log_anchors import LogAnchors
@@ -143,28 +144,6 @@ def add_sizes(sizes: dict[int, int], batch: EntryBatch) -> None:
     get = sizes.get
     for ledger, size in zip(batch.ledgers, batch.sizes, strict=True):
         sizes[ledger] = get(ledger, 0) + size + 4
-
-
-def survey_logs(
-    filesystem: FileSystem, logs: Iterable[LogFile], book: DigestBook, wanted: Wanted = ALL
-) -> None:
-    """Let the book settle digest types; logs whose map names only settled ledgers are not read.
-
-    A log that cannot be opened teaches nothing; reading it afterwards reports it.
-    """
-    if not book.needs_survey:
-        return
-    for log in logs:
-        try:
-            scan = EntryLogScan(filesystem, log.path)
-        except (NotFoundError, StorageError):
-            continue
-        with scan:
-            totals = scan.head.ledgers_map
-            until = None if totals is None else {x for x in totals if wanted.ledger in (None, x)}
-            if until is None or book.unsettled(until):
-                survey(scan, book, wanted, until)
-    book.close_survey()
 
 
 def scan_logs(
