@@ -27,6 +27,7 @@ from bkctl.admin.index.rebuild.location_build import build_locations
 from bkctl.admin.index.rebuild.log_files import find_logs
 from bkctl.admin.index.rebuild.log_set import LogSet, check_loss, read_logs
 from bkctl.admin.index.rebuild.old_locations import NO_LOCATIONS, OldLocations, old_ledgers, rows_of_databases
+from bkctl.admin.index.rebuild.old_places import OldIndex
 from bkctl.admin.index.rebuild.old_rows import OldRows, read_old_rows
 from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.index.rebuild.rehearsal import rehearsed_logs
@@ -123,9 +124,10 @@ class DbRebuild:
 
     def _read_logs(self) -> LogSet:
         logs = find_logs(self._fs, [self._directory.ledger_dir])
+        index = OldIndex((self._directory.index_dir,), (self._directory.ledger_dir,), has_databases=True)
         if not self._options.dry_run:
-            return read_logs(logs, self._locations.work, self._options, self._workers)
-        found = rehearsed_logs(logs, self._options)
+            return read_logs(logs, index, self._locations.work, self._options, self._workers)
+        found = rehearsed_logs(logs, index, self._options)
         check_loss(found, self._options)
         return found
 
@@ -219,6 +221,7 @@ class DbRebuild:
             return
         self._lost = sorted(found.lost(list(plan.rows)))
         put_into_limbo(plan, dict.fromkeys(self._lost, "entries may be lost with the damage"))
+        plan.differences += found.doubts
         if not self._options.locations:
             return
         if located.problem != NO_LOCATIONS:

@@ -30,6 +30,7 @@ from bkctl.admin.index.rebuild.ledger_rows import LedgerPlan, LedgerSources, pla
 from bkctl.admin.index.rebuild.log_files import find_logs
 from bkctl.admin.index.rebuild.log_set import LogSet, check_loss, read_logs
 from bkctl.admin.index.rebuild.old_locations import rows_of_idx_files
+from bkctl.admin.index.rebuild.old_places import OldIndex
 from bkctl.admin.index.rebuild.old_rows import OldRows
 from bkctl.admin.index.rebuild.old_tree import OldTree
 from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
@@ -87,15 +88,17 @@ class IdxRebuild:
 
     def run(self) -> RebuildResult:
         """Rebuild the index, verify and swap it. Raises RefusedError, CorruptionError, StorageError."""
-        logs = find_logs(self._fs, sorted({d.ledger_dir for d in self._placement.directories}))
+        ledger_dirs = sorted({directory.ledger_dir for directory in self._placement.directories})
+        logs = find_logs(self._fs, ledger_dirs)
+        index = OldIndex(tuple(self._indexes), tuple(ledger_dirs), has_databases=False)
         if not self._options.dry_run:
             for path in self._indexes:
                 finish_drops(path, *IDX.indexes)
         if self._options.dry_run:
-            found = rehearsed_logs(logs, self._options)
+            found = rehearsed_logs(logs, index, self._options)
             check_loss(found, self._options)
         else:
-            found = read_logs(logs, self._main, self._options, self._workers)
+            found = read_logs(logs, index, self._main, self._options, self._workers)
         old = self._old_tree()
         headers, differences = self._headers(old, found)
         slots = None
@@ -166,7 +169,7 @@ class IdxRebuild:
             Difference("note", ledger, f"two .idx files; the one in {path} was joined to the other")
             for ledger, path in old.others
         ]
-        return headers, [*plan.differences, *joined, *self._fence_lost(headers)]
+        return headers, [*plan.differences, *found.doubts, *joined, *self._fence_lost(headers)]
 
     def _judged(self, rows: OldRows, found: LogSet) -> Completeness | None:
         """Judge whether the logs have every entry; None where the old files say it.

@@ -9,64 +9,37 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bkctl.admin.index.rebuild.digest_columns import Together
+from bkctl.admin.index.rebuild.log_task import FoundInLog, LogTask
 from bkctl.admin.index.rebuild.state import LogManifest, WorkDirectory, identity_of
-from bkctl.admin.index.rows.framing import misframed
 from bkctl.admin.index.rows.location_runs import Rows, RunWriter
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryBatch
-from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.errors import RefusedError
 from bkctl.reporting import Advance
 from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns, clean_columns
 from bkctl.scan.columns.stretches import stretches
-from bkctl.scan.damage import Damage, MissingEntries, Verdict
 from bkctl.scan.digest_book import STRANGER_ENTRIES_MAX, DigestBook
-from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import read_head
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
-    from bkctl.scan.files.entrylogs import LogEntries
-    from bkctl.scan.files.verdicts import FileVerdict
+    pass
 
 _I64 = struct.Struct(">q")
 #: Entries of a ledger that wait for its digest type; three that check settle it.
 _WAITING_ENTRIES_MAX = 16
 _DAMAGES_NAMED = 20
 _MISSING_NAMED = 10
-
-
-@dataclass(frozen=True, slots=True)
-class LogTask:
-    """One log to read.
-
-    ``digesters`` are known from ledger metadata, ``told`` from other logs; ``mode`` is ``auto`` or ``off``;
-    ``again`` reads the log although it was read before.
-    """
-
-    log: LogFile
-    work_directory: str
-    rows_max: int
-    mode: str
-    digesters: Mapping[int, Digester] = field(default_factory=dict, repr=False)
-    told: Mapping[int, Digester] = field(default_factory=dict, repr=False)
-    again: bool = False
-
-    def book(self) -> DigestBook:
-        """Make a fresh book of digests."""
-        known = Together(self.digesters, self.told) if self.told else self.digesters
-        return DigestBook(known, enabled=self.mode != "off")
 
 
 def scan_log(task: LogTask, advance: Advance) -> LogManifest:
@@ -96,7 +69,10 @@ def _read(task: LogTask, work: WorkDirectory, identity: tuple[int, int], advance
         found = _read_clean(task, writer, advance)
     except NotCleanError:
         writer = RunWriter(lambda number: work.run_path(log_id, number), task.rows_max)
-        found = _read_slowly(task, writer, advance)
+        # Here, because few logs need it and every process would load it.
+        from bkctl.admin.index.rebuild.damaged_log import read_slowly
+
+        found = read_slowly(task, writer, advance)
     return LogManifest(
         log_id,
         *identity,
@@ -111,36 +87,23 @@ def _read(task: LogTask, work: WorkDirectory, identity: tuple[int, int], advance
         learnt=tuple(sorted((ledger, digester.type.value) for ledger, digester in found.digesters.items())),
         unsettled=_unsettled(found) if task.mode != "off" else (),
         cut=found.cut,
+        doubts=found.doubts,
     )
 
 
-def _unsettled(found: _Found) -> tuple[int, ...]:
+def _unsettled(found: FoundInLog) -> tuple[int, ...]:
     """Return the ledgers whose entries could not be checked: of unknown digest, or of MACs without a key."""
     known = found.digesters
     checked = {ledger for ledger, one in known.items() if one.key or one.type is not DigestType.MAC}
     return tuple(sorted(found.ledgers - checked))
 
 
-@dataclass(slots=True)
-class _Found:
-    """The results of reading a log besides its rows; as in :class:`LogManifest`."""
-
-    entries: int = 0
-    unchecked: int = 0
-    ledgers: set[int] = field(default_factory=set)
-    damage: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    lost: tuple[int, ...] | None = ()
-    digesters: dict[int, Digester] = field(default_factory=dict)
-    cut: bool = False
-
-
-def _read_clean(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
+def _read_clean(task: LogTask, writer: RunWriter, advance: Advance) -> FoundInLog:
     file = SteadyFile(PosixFileSystem().open(task.log.path))
     try:
         head = read_head(file)
         checks = _Checks(task.book(), head.ledgers_map)
-        found = _Found()
+        found = FoundInLog()
         done = 0
         for columns in clean_columns(file, head):
             checks.window(columns)
@@ -287,99 +250,3 @@ def _batch_of(records: list[bytes]) -> EntryBatch:
     ledgers = [_I64.unpack_from(buffer, start + 4)[0] for start in starts]
     entries = [_I64.unpack_from(buffer, start + 12)[0] for start in starts]
     return EntryBatch(buffer, 0, starts, sizes, ledgers, entries)
-
-
-def _read_slowly(task: LogTask, writer: RunWriter, advance: Advance) -> _Found:
-    """Read with damage in view: once for the verdict, once for the rows."""
-    # Here, because few logs need it and every process would load it.
-    from bkctl.scan.files.entrylogs import LogEntries, scan_logs, verify_logs
-
-    filesystem = PosixFileSystem()
-    found = _Found()
-    book = task.book()
-    unreadable: list[MissingEntries] = []
-    end = HEADER_BYTES
-    for item in scan_logs(filesystem, [task.log], book):
-        if isinstance(item, LogEntries):
-            good = _good_entries(item, unreadable)
-            batch = item.entries.batch
-            if len(batch):
-                end = batch.offset(len(batch) - 1) + 4 + batch.sizes[-1]
-            found.entries += len(good)
-            found.ledgers.update(good.ledgers)
-            starts = np.array(good.starts, np.int64) + (task.log.log_id << 32 | good.base + 4)
-            writer.add(Rows(np.array(good.ledgers, np.int64), np.array(good.entries, np.int64), starts))
-    known = ((ledger, book.digester(ledger)) for ledger in found.ledgers)
-    found.digesters = {ledger: digester for ledger, digester in known if digester is not None}
-    for verdict in verify_logs(filesystem, [task.log], task.book()):
-        found.unchecked = verdict.unchecked
-        found.cut = verdict.tail is not Verdict.CLEAN or _ends_in_zeros(task.log, end)
-        if verdict.verdict is Verdict.DAMAGED:
-            _judge(task.log, verdict, unreadable, found)
-    advance(task.log.size_bytes)
-    return found
-
-
-def _ends_in_zeros(log: LogFile, end: int) -> bool:
-    """Return whether zeros stand behind the last record of a log, where a map would."""
-    file = SteadyFile(PosixFileSystem().open(log.path))
-    try:
-        return HEADER_BYTES < end < file.size_bytes and file.is_zero(end, file.size_bytes)
-    finally:
-        file.close()
-
-
-def _good_entries(item: LogEntries, unreadable: list[MissingEntries]) -> EntryBatch:
-    """Return the entries that an index may name; whole ones that no bookie can read go to ``unreadable``."""
-    batch, check = item.entries.batch, item.entries.check
-    wrong = check.failing | check.strangers.keys()
-    framed_wrongly = misframed(batch) - wrong
-    for index in sorted(framed_wrongly):
-        entry = batch.entries[index]
-        unreadable.append(MissingEntries(batch.ledgers[index], entry, entry, None, "header"))
-    wrong |= framed_wrongly
-    if not wrong:
-        return batch
-    return batch.select([index for index in range(len(batch)) if index not in wrong])
-
-
-def _judge(log: LogFile, verdict: FileVerdict, unreadable: list[MissingEntries], found: _Found) -> None:
-    """Say what is damaged, what is missing, and which ledgers may have lost entries."""
-    found.damage = tuple(_damage_lines(verdict))
-    named = [*unreadable, *(missing for damage in verdict.damage for missing in damage.missing)]
-    found.missing = tuple(_limited((_missing_text(missing) for missing in named), _MISSING_NAMED))
-    file = SteadyFile(PosixFileSystem().open(log.path))
-    try:
-        totals = read_head(file).ledgers_map
-    finally:
-        file.close()
-    if totals is None:
-        found.lost = None  # whatever lay in the damage may have been any ledger's
-    else:
-        # The map counts every ledger's bytes, so what it does not miss is there.
-        found.lost = tuple(sorted({missing.ledger for missing in named}))
-
-
-def _damage_lines(verdict: FileVerdict) -> Iterator[str]:
-    yield from _limited((_damage_text(damage) for damage in verdict.damage), _DAMAGES_NAMED)
-    if verdict.damages > len(verdict.damage):
-        yield f"{verdict.path}: {verdict.damages} damaged ranges in all"
-
-
-def _limited(lines: Iterator[str], count: int) -> Iterator[str]:
-    for number, line in enumerate(lines):
-        if number == count:
-            yield "and more"
-            return
-        yield line
-
-
-def _damage_text(damage: Damage) -> str:
-    text = f"{damage.path}: {damage.size_bytes} bytes at {damage.offset}: {damage.reason}"
-    return f"{text}, expected {damage.expected}, found {damage.found}" if damage.expected else text
-
-
-def _missing_text(missing: MissingEntries) -> str:
-    if missing.first_entry is None:
-        return f"ledger {missing.ledger}: {missing.bytes} bytes"
-    return f"ledger {missing.ledger}: entries {missing.first_entry} to {missing.last_entry}"

@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bkctl.admin.index.rebuild.bookie_facts import digests_in
+from bkctl.admin.index.rebuild.difference import Difference
 from bkctl.admin.index.rebuild.digest_columns import write_digests
 from bkctl.admin.index.rebuild.id_set import IdSet
-from bkctl.admin.index.rebuild.log_scan import LogTask, scan_log
+from bkctl.admin.index.rebuild.log_scan import scan_log
+from bkctl.admin.index.rebuild.log_task import LogTask
+from bkctl.admin.index.rebuild.old_places import OldIndex
 from bkctl.admin.index.rebuild.options import RebuildOptions
 from bkctl.admin.index.rebuild.state import LogManifest, WorkDirectory, identity_of
 from bkctl.admin.index.rows.location_runs import Run
@@ -151,6 +154,11 @@ class LogSet:
         return [self._damaged[log.log_id] for log in self.logs if log.log_id in self._damaged]
 
     @property
+    def doubts(self) -> list[Difference]:
+        """Notes about records that may have stood inside damaged entries."""
+        return [Difference("note", None, line) for manifest in self.damaged for line in manifest.doubts]
+
+    @property
     def damaged_paths(self) -> list[str]:
         """The paths of logs from which entries may be missing."""
         return [log.path for log in self.logs if log.log_id in self._damaged]
@@ -188,14 +196,17 @@ class LogSet:
 
 
 def read_logs(
-    logs: Sequence[LogFile], work: WorkDirectory, options: RebuildOptions, workers: Workers
+    logs: Sequence[LogFile], old: OldIndex, work: WorkDirectory, options: RebuildOptions, workers: Workers
 ) -> LogSet:
-    """Read every log, or take what an earlier run left. Raises StorageError, RefusedError for damage."""
+    """Read every log, or take what an earlier run left; ``old`` is replaced.
+
+    Raises StorageError, RefusedError for damage.
+    """
     work.prepare("logs")
     rows_max = options.rows_beside(_LOG_BYTES * len(logs))
     digesters = write_digests(work.at("digests.column"), options.digesters)
     tasks = [
-        LogTask(log, work.path, rows_max, options.digest, digesters)
+        LogTask(log, work.path, rows_max, options.digest, digesters, old=old)
         for log in sorted(logs, key=lambda log: log.size_bytes, reverse=True)
     ]
     found = LogSet(logs, work, options.digest)

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 #: The name of a directory that is being removed, so that a kill never leaves half of it under its own.
 DROPPING = ".dropping"
-_FORMAT = 1
+#: A manifest of another format was made by other rules.
+_FORMAT = 2
 #: Far more than a manifest of a log of very many ledgers needs.
 _JSON_BYTES_MAX = 256 << 20
 
@@ -54,7 +55,8 @@ class LogManifest:
     type is not known; ``damage`` is empty or says what is wrong, ``missing`` what was lost; ``lost`` are the
     ledgers that may have lost entries, None for all of the directory. ``learnt`` has the digest types (value
     of ``DigestType``) that were found by the log's entries, ``unsettled`` the ledgers of which the log has
-    too few entries for that. ``cut`` says that it ends within a record, or in zeros.
+    too few entries for that. ``cut`` says that it ends within a record, or in zeros. ``doubts`` say which
+    records may have stood inside a damaged entry.
     """
 
     log_id: int
@@ -72,6 +74,7 @@ class LogManifest:
     learnt: tuple[tuple[int, str], ...] = ()
     unsettled: tuple[int, ...] = ()
     cut: bool = False
+    doubts: tuple[str, ...] = ()
 
     @property
     def damaged(self) -> bool:

@@ -30,7 +30,7 @@ def test_a_manifest_with_values_of_other_kinds_does_not_count(tmp_path: Path, ru
         "mtime_ns": facts.st_mtime_ns,
         "mode": "auto",
         "ledgers": [],
-        "format": 1,
+        "format": 2,
     }
     work = WorkDirectory(str(tmp_path))
     (tmp_path / "logs/0.json").write_text(json.dumps({**content, "runs": [RUN]}))
