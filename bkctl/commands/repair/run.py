@@ -62,16 +62,24 @@ def run_command(
 
       bkctl repair run plan.json --yes
     """
-    from bkctl.admin.repairs.plan_run import PlanLog, run_plan, still_done
+    from bkctl.admin.repairs.plan_lock import held_plan
     from bkctl.admin.repairs.repair_plan import plan_in
-    from bkctl.clock import SystemClock
-    from bkctl.vfs import PosixFileSystem
 
     content = _content(plan_file)
     try:
         plan = plan_in(content)
     except UsageError as error:
         raise UsageError(f"{plan_file}: {error}") from None
+    with held_plan(plan_file):
+        _run_plan(plan_file, plan, yes, output)
+
+
+def _run_plan(plan_file: str, plan: Plan, yes: bool, output: Any) -> None:
+    """Carry out a plan that this process holds; raise typer.Exit with the code."""
+    from bkctl.admin.repairs.plan_run import PlanLog, run_plan, still_done
+    from bkctl.clock import SystemClock
+    from bkctl.vfs import PosixFileSystem
+
     filesystem = PosixFileSystem()
     log = PlanLog(filesystem, f"{plan_file}.log", SystemClock())
     records = partial(_records, filesystem, plan)
