@@ -8,7 +8,7 @@ from dataclasses import replace
 from bkctl.codec.cookie import Cookie, encode_cookie
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.scan.damage import Verdict
-from tests.support.closure import DEMO, Bench, Case, Do
+from tests.support.closure import Bench, Case, Do
 from tests.support.closure_of_doctor import (
     bring_back,
     conf_back,
@@ -35,7 +35,7 @@ def journals(bench: Bench) -> tuple[object, ...]:
 
 def _dump(bench: Bench) -> tuple[object, ...]:
     """The metadata of all ledgers, unless the case is that they are not given."""
-    return () if "no dump" in bench.kept else ("--metadata", DEMO.parent / "zk.json")
+    return () if "no dump" in bench.kept else ("--metadata", bench.bookie.dump)
 
 
 def without_dump(bench: Bench) -> None:

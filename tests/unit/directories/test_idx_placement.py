@@ -41,7 +41,8 @@ def test_a_rebuild_that_would_drop_locations_is_refused(
     assert "ledger 5: 1 entry (20)" in result.stderr
     assert "Java knows no limbo over index files" in result.stderr
     assert readable(bookie.root) == before
-    assert run_cli("index", "rebuild", bookie.current(0), "--accept-loss", "--yes").exit_code == 1
+    # The other directory may have had more: nothing proves that it is all.
+    assert run_cli("index", "rebuild", bookie.current(0), "--accept-loss", "--yes").exit_code == 3
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(0, 1), (1, 0)])
