@@ -1,6 +1,7 @@
 """Where the time of an add goes: flame graphs and figures by stage, over compiled kernels and in Python.
 
     python bench/flame.py [--out DIR] [--seconds S] [--kernels NAME] [--size BYTES] [--protocol 2|3]
+                          [--connections N] [--outstanding N] [--ledgers N]
 
 A bookie of ours runs as a process under the generator of ``bkctl bench`` while py-spy looks at all of its
 threads a hundred times a second (``make profile`` installs it, below ``build``). Written are
@@ -68,6 +69,9 @@ class Load:
     size_bytes: int
     wire: int
     seconds: float
+    connections: int
+    outstanding: int
+    ledgers: int
 
 
 def stage_of(frames: Sequence[str]) -> str:
@@ -101,7 +105,8 @@ def show(
     threads = by_stage(stacks)
     whole = sum(map(sum, used.values()))
     print(
-        f"\n{kernels} kernels, {load.size_bytes} B, v{load.wire}: {operations / load.seconds:,.0f} adds/s, "
+        f"\n{kernels} kernels, {load.size_bytes} B, v{load.wire}, {load.connections} x {load.outstanding}: "
+        f"{operations / load.seconds:,.0f} adds/s, "
         f"{whole * 1e6 / operations:.2f} us an add"
     )
     print("\n| thread | user us | system us | of it by stage |\n|---|---|---|---|")
@@ -134,6 +139,9 @@ def profile(folder: Path, py_spy: str, kernels: str, load: Load, picture: Path) 
                 bookie.port,
                 wire=load.wire,
                 payload_bytes=load.size_bytes,
+                connections=load.connections,
+                window=load.outstanding,
+                ledgers=load.ledgers,
                 seconds=load.seconds,
                 first_ledger=FIRST_ID + number * LEDGERS_PER_RUN,
             )
@@ -174,6 +182,9 @@ def main() -> int:
     parser.add_argument("--kernels", choices=("native", "python"), help="only these")
     parser.add_argument("--size", type=int, default=1024, metavar="BYTES", help="payload of an entry")
     parser.add_argument("--protocol", type=int, choices=(2, 3), default=2)
+    parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--outstanding", type=int, default=128, help="adds under way on each connection")
+    parser.add_argument("--ledgers", type=int, default=1, help="ledgers of each connection")
     parser.add_argument("--py-spy", default="py-spy", metavar="PATH", help="the program py-spy")
     options = parser.parse_args()
     py_spy = shutil.which(options.py_spy)
@@ -183,7 +194,14 @@ def main() -> int:
         )
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
-    load = Load(options.size, options.protocol, options.seconds)
+    load = Load(
+        options.size,
+        options.protocol,
+        options.seconds,
+        options.connections,
+        options.outstanding,
+        options.ledgers,
+    )
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, CPython {sys.version.split()[0]}")
     with tempfile.TemporaryDirectory(prefix="bkctl-profile-", dir=options.dir) as name:
         if shutil.disk_usage(name).free < DISK_BYTES_MIN:

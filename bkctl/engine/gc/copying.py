@@ -10,7 +10,7 @@ import struct
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, tee, zip_longest
+from itertools import compress
 
 from bkctl import _kernels
 from bkctl.codec.entry import BODY_BYTES_MAX, RECORD_HEAD, EntryBatch
@@ -22,10 +22,10 @@ from bkctl.engine.gc.log_reading import corruption_of
 from bkctl.engine.gc.whole_log import WholeLog, prove_themselves
 from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError, RefusedError
-from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.damage import Damage
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.lost_sectors import SECTOR_BYTES
-from bkctl.scan.record_windows import Part, RecordWindow, record_windows
+from bkctl.scan.record_windows import RecordWindow, record_windows
 from bkctl.vfs import FileSystem
 
 _KEY = struct.Struct(">qq")
@@ -157,24 +157,26 @@ class LivePieces(Iterable[Piece]):
         piece = Piece()
         with EntryLogScan(self._filesystem, path) as scan:
             whole = WholeLog(scan)
-            for item, following in _with_next(record_windows(scan)):
+            last: RecordWindow | None = None
+            for item in record_windows(scan):
                 if isinstance(item, Damage) and not _within(item, self._holes):
                     raise corruption_of(item)
                 whole.meet(item)
                 if not isinstance(item, RecordWindow):
+                    if last is not None:
+                        self._check_end(scan, last, item.offset)
                     continue
-                if len(item) and isinstance(following, Damage | Tail):
-                    # Before anything of it is moved.
-                    self._check_end(scan, item.last(), following.offset)
                 for window in item.parts(min(entries_max, PASS_ENTRIES), bytes_max):
+                    # Only now: what follows a piece decides whether its last record is whole.
+                    if len(piece) >= entries_max or piece.size_bytes >= bytes_max:
+                        yield piece
+                        piece = Piece()
                     part, is_each = _live(window, path, self._log_id, self._storage, self._dead)
                     if not is_each:
                         # Another copy of an entry, or an entry that the index has not: why is not known here.
                         whole.doubt()
                     piece.add(part)
-                    if len(piece) >= entries_max or piece.size_bytes >= bytes_max:
-                        yield piece
-                        piece = Piece()
+                last = item.last() if len(item) else last
         self.is_all = whole.is_proved
         if len(piece):
             yield piece
@@ -204,13 +206,6 @@ class LivePieces(Iterable[Piece]):
                 found="one without proof of that, and no record behind it (bkctl entrylog salvage)",
                 path=scan.file.path,
             )
-
-
-def _with_next(items: Iterable[Part]) -> Iterator[tuple[Part, Part | None]]:
-    """Yield each item with the one behind it."""
-    first, second = tee(items)
-    next(second, None)
-    return zip_longest(first, second)
 
 
 def _is_unwritten(behind: bytes, rest_of_sector: int) -> bool:

@@ -1,6 +1,7 @@
 """An iteration that is one item ahead of who takes the items, on a thread of its own.
 
-So a piece of a log is read and looked up while the piece before it waits for the disk.
+So a piece of a log is read and looked up while the piece before it waits for the disk. The first items are
+made by the caller itself: a log that has no more of them is not worth a thread.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from bkctl.errors import BkctlError
 
 _T = TypeVar("_T")
 
+#: Items in front of those that are made ahead.
+FIRST_ITEMS = 2
+
 
 class _End:
     """The end of the iteration, with the error that ended it."""
@@ -25,11 +29,11 @@ class _End:
 
 
 class OneAhead(Iterator[_T], Generic[_T]):
-    """Yields the items of ``items``, of which it makes one while the caller works on the one before.
+    """Yields the items of ``items``, and makes one while the caller works on the one before.
 
     Bound: one item that is made, besides the caller's. An error of the iteration is raised in its place. The
-    thread begins with the context and has ended when the context ends, which waits for an item in the
-    making. Entering raises StorageError when the system gives no thread.
+    thread has ended when the context ends, which waits for an item in the making. Raises StorageError when
+    the system gives no thread.
     """
 
     def __init__(self, items: Iterable[_T], name: str) -> None:
@@ -38,10 +42,9 @@ class OneAhead(Iterator[_T], Generic[_T]):
         # True for each item that is to be made, False for the end.
         self._wanted: SimpleQueue[bool] = SimpleQueue()
         self._thread = EngineThread(name, self._run, self._broken)
+        self._begun = 0
 
     def __enter__(self) -> OneAhead[_T]:
-        self._wanted.put(True)
-        self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -49,6 +52,13 @@ class OneAhead(Iterator[_T], Generic[_T]):
         self._thread.join()
 
     def __next__(self) -> _T:
+        if self._begun < FIRST_ITEMS:
+            self._begun += 1
+            return next(self._items)
+        if self._begun == FIRST_ITEMS:
+            self._begun += 1
+            self._wanted.put(True)
+            self._thread.start()
         made = self._made.get()
         if isinstance(made, _End):
             # Once more for a caller who asks again.

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from bkctl.engine.gc.one_ahead import OneAhead
+from bkctl.engine.gc.one_ahead import FIRST_ITEMS, OneAhead
 
 WAIT_S = 20
+
+
+def threads_named(name: str) -> int:
+    return sum(thread.name == name for thread in threading.enumerate())
 
 
 def test_all_items_come_in_their_order() -> None:
@@ -20,30 +24,34 @@ def test_all_items_come_in_their_order() -> None:
 
 def test_one_item_is_made_while_the_caller_has_the_one_before_and_no_second_one() -> None:
     made: list[int] = []
-    second = threading.Event()
+    ahead_of_it = threading.Event()
 
     def items() -> Iterator[int]:
         for number in range(10):
             made.append(number)
-            if number == 1:
-                second.set()
+            if number == FIRST_ITEMS + 1:
+                ahead_of_it.set()
             yield number
 
     with OneAhead(items(), "test") as ahead:
-        assert next(ahead) == 0
-        assert second.wait(WAIT_S)
-        assert made == [0, 1]
-        assert next(ahead) == 1
-    assert made in ([0, 1], [0, 1, 2])
+        for number in range(FIRST_ITEMS):
+            assert next(ahead) == number
+            assert made == list(range(number + 1))
+        assert threads_named("test") == 0
+        assert next(ahead) == FIRST_ITEMS
+        assert ahead_of_it.wait(WAIT_S)
+        assert made == list(range(FIRST_ITEMS + 2))
+        assert threads_named("test") == 1
 
 
-def test_an_error_is_raised_behind_the_items_that_came_before_it() -> None:
+@pytest.mark.parametrize("good", [0, 1, FIRST_ITEMS, FIRST_ITEMS + 1])
+def test_an_error_is_raised_behind_the_items_that_came_before_it(good: int) -> None:
     def items() -> Iterator[int]:
-        yield 1
+        yield from range(good)
         raise ValueError("no more")
 
     with OneAhead(items(), "test") as ahead:
-        assert next(ahead) == 1
+        assert [next(ahead) for _ in range(good)] == list(range(good))
         with pytest.raises(ValueError, match="no more"):
             next(ahead)
         assert next(ahead, None) is None
@@ -53,15 +61,16 @@ def test_a_caller_who_leaves_waits_for_the_item_in_the_making() -> None:
     begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
     def items() -> Iterator[int]:
-        yield 0
+        yield from range(FIRST_ITEMS + 1)
         begun.set()
         may_end.wait(WAIT_S)
         ended.set()
-        yield 1
+        yield -1
 
     with OneAhead(items(), "test") as ahead:
-        assert next(ahead) == 0
+        for _ in range(FIRST_ITEMS + 1):
+            next(ahead)
         assert begun.wait(WAIT_S)
         may_end.set()
     assert ended.is_set()
-    assert "test" not in {thread.name for thread in threading.enumerate()}
+    assert threads_named("test") == 0
