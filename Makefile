@@ -66,7 +66,7 @@ demo: $(STAMP) ## Tell a story: write, kill -9, replay; break a byte, find it, m
 test soak: export PYTHONDONTWRITEBYTECODE :=
 test: export PYTEST_DEBUG_TEMPROOT ?= $(shell .ci/test_directory)
 
-test: $(STAMP) ## Run the tests, except those that take long and have a quicker one beside them: 12 minutes
+test: $(STAMP) ## Run the tests, except those that take long and have a quicker one beside them: 20 minutes
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 # A soak runs whatever its folders have.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from bkctl.errors import StorageError
@@ -20,6 +20,12 @@ Phase = Callable[[str, int], AbstractContextManager[Advance]]
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: ``1 entry``, ``2 entries``; without a plural the noun gets an s."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first ``most`` names, and how many more there are: ``a, b and 3 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def nobody(_: int) -> None:

@@ -34,6 +34,7 @@ from bkctl.admin.repairs.repair_records import FoundRepair, find_repairs, forget
 from bkctl.codec.repair_record import ChangeKind, RepairChange, RepairState, State
 from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import NotFoundError, RefusedError
+from bkctl.reporting import listed
 from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME
 from bkctl.scan.files.paths import directories
 from bkctl.vfs.base import FileSystem, WritableFileSystem
@@ -123,9 +124,8 @@ def why_not(fs: FileSystem, found: FoundRepair) -> str | None:
     if not is_done:
         changed = [each for each in changed if not _is_announced(found, each[0], each[1])]
     if changed:
-        named = ", ".join(f"{found.path(join(each[0], each[1]))} is {each[2]}" for each in changed[:_NAMED])
-        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-        return f"something has worked on the directories since: {named}{more}"
+        named = [f"{found.path(join(each[0], each[1]))} is {each[2]}" for each in changed]
+        return f"something has worked on the directories since: {listed(named, _NAMED)}"
     wrong = next(not_as_kept(fs, found), None)
     return None if wrong is None else f"what was kept is not as it was: {wrong}"
 

@@ -11,7 +11,7 @@ from bkctl.admin.next_step import NextStep
 from bkctl.commands.frame.next_steps import NEXT_KEYS, next_keys
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.errors import StorageError
-from bkctl.reporting import counted
+from bkctl.reporting import counted, listed
 from bkctl.scan.damage import Damage, MissingEntries, Verdict
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.files.verdicts import FileVerdict
@@ -175,11 +175,8 @@ def _tell_steps(steps: list[tuple[FileVerdict, NextStep | None]]) -> None:
             files.setdefault(step.instead, []).append(verdict.path)
             lines.setdefault(step.instead, []).append(step.line or "")
     for instead, paths in files.items():
-        named = ", ".join(paths[:_PATHS_NAMED])
-        more = len(paths) - _PATHS_NAMED
-        named += f" and {more} more" if more > 0 else ""
         upcoming = "; ".join(dict.fromkeys(lines[instead]))
-        sys.stderr.write(f"bkctl: {named}: {instead}; next: {upcoming}\n")
+        sys.stderr.write(f"bkctl: {listed(paths, _PATHS_NAMED)}: {instead}; next: {upcoming}\n")
 
 
 class Unopened:

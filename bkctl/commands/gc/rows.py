@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from bkctl.commands.frame.output import Format, Key, Schema, write_rows
-from bkctl.reporting import counted
+from bkctl.reporting import counted, listed
 
 if TYPE_CHECKING:
     from bkctl.admin.gc.explain import LogRow
@@ -121,9 +121,7 @@ def explained(row: LogRow, table: bool) -> dict[str, object]:
     if table:
         for key in _NOT_IN_TABLES:
             del shown[key]
-        top = ", ".join(f"{ledger}: {size}" for ledger, size in ledgers[:_TOP_LEDGERS])
-        more = len(ledgers) - _TOP_LEDGERS
-        shown["live_ledgers"] = f"{top} and {more} more" if more > 0 else top
+        shown["live_ledgers"] = listed([f"{ledger}: {size}" for ledger, size in ledgers], _TOP_LEDGERS)
     else:
         shown["live_ledgers"] = [{"ledger": ledger, "bytes": size} for ledger, size in ledgers]
     return shown

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.errors import NotFoundError, StorageError
-from bkctl.reporting import Advance, Failed, fail, nobody
+from bkctl.reporting import Advance, Failed, fail, listed, nobody
 from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked
 from bkctl.scan.damage import Damage, MissingEntries, Tail, Verdict
 from bkctl.scan.dialect import MarkedRecord
@@ -22,6 +22,9 @@ from bkctl.scan.log_anchors import LogAnchors
 from bkctl.scan.proof import Evidence
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
+
+#: Ledgers that a message names.
+_LEDGERS_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,17 +276,16 @@ def _compare_map(
     if tracker.damages:
         tracker.attribute(tuple(gap for gap in missing if gap.bytes is not None and gap.bytes > 0))
         return
-    shown = ", ".join(f"ledger {gap.ledger}: {totals.get(gap.ledger, 0)}" for gap in missing[:5])
-    found = ", ".join(f"ledger {gap.ledger}: {sizes.get(gap.ledger, 0)}" for gap in missing[:5])
-    more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+    named = [f"ledger {gap.ledger}: {totals.get(gap.ledger, 0)}" for gap in missing]
+    found = [f"ledger {gap.ledger}: {sizes.get(gap.ledger, 0)}" for gap in missing[:_LEDGERS_NAMED]]
     tracker.damaged(
         Damage(
             scan.file.path,
             scan.head.header.map_offset,
             scan.file.size_bytes - scan.head.header.map_offset,
             "ledgers map disagrees with the log",
-            f"bytes of {shown}{more}",
-            found,
+            f"bytes of {listed(named, _LEDGERS_NAMED)}",
+            ", ".join(found),
             tuple(gap for gap in missing if gap.bytes is not None and gap.bytes > 0),
         )
     )

@@ -17,6 +17,7 @@ from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.directories.bookie_directories import refuse_old_layout
 from bkctl.directories.holders import DATABASES
 from bkctl.errors import NotFoundError, RefusedError, StorageError
+from bkctl.reporting import listed
 from bkctl.scan.directory import CONVERSION_NAME, DIRTY_NAME, REBUILD_SUFFIX
 from bkctl.storage_kinds import kind_in, short_names
 
@@ -197,14 +198,11 @@ def _foreign_files(exam: Examination, place: Place, user: int, following: NextSt
         if own.user != user or not own.mode & stat.S_IRUSR or not own.mode & stat.S_IWUSR:
             foreign.append(name)
     if foreign:
-        more = (
-            f" and {len(foreign) - _FOREIGN_FILES_NAMED} more" if len(foreign) > _FOREIGN_FILES_NAMED else ""
-        )
         yield Finding(
             "permissions",
             Kind.FOREIGN_FILES,
             Severity.ERROR,
-            f"{', '.join(foreign[:_FOREIGN_FILES_NAMED])}{more}: not the directory's owner's (user {user}), "
+            f"{listed(foreign, _FOREIGN_FILES_NAMED)}: not the directory's owner's (user {user}), "
             "or not readable and writable for it",
             "files that the bookie's user can read and write",
             following,

@@ -22,6 +22,7 @@ from bkctl.admin.ledgers.known_ledgers import KnownLedgers
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.last_id import LAST_ID_NAME, decode_last_id
 from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.reporting import listed
 from bkctl.scan.directory import LogFile, read_small
 from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.vfs import FileSystem
@@ -130,14 +131,16 @@ def doubts_of_logs(
     for directory in ledger_dirs:
         there.update(each.log.log_id for each in quarantined_logs(fs, directory) if each.is_salvaged)
     if gaps := _gaps(sorted(there), max(last, newest)):
-        doubts.append(f"of the logs up to {max(last, newest):x} some were collected or lost: {_listed(gaps)}")
+        doubts.append(
+            f"of the logs up to {max(last, newest):x} some were collected or lost: {listed(gaps, _NAMED)}"
+        )
     filled = max((log.log_id for log in logs if log.size_bytes > HEADER_BYTES), default=-1)
     hollow = [f"{log.log_id:x}" for log in logs if log.size_bytes <= HEADER_BYTES and log.log_id < filled]
     if hollow:
-        doubts.append(f"logs are empty, though later ones have entries: {_listed(hollow)}")
+        doubts.append(f"logs are empty, though later ones have entries: {listed(hollow, _NAMED)}")
     if cut:
         torn = [f"{log_id:x}" for log_id in sorted(cut)]
-        doubts.append(f"logs without a map end within a record, or in zeros: {_listed(torn)}")
+        doubts.append(f"logs without a map end within a record, or in zeros: {listed(torn, _NAMED)}")
     return doubts
 
 
@@ -150,8 +153,3 @@ def _gaps(ids: Sequence[int], last: int) -> list[str]:
             gaps.append(f"{following:x}" if log_id == following + 1 else f"{following:x} to {log_id - 1:x}")
         following = max(following, log_id + 1)
     return gaps
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
