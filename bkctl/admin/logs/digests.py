@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from posixpath import join
 from typing import Protocol, runtime_checkable
 
-from bkctl.admin.ledgers.known_ledgers import names, refuse_another
-from bkctl.codec.cookie import decode_cookie
+from bkctl.admin.ledgers.known_ledgers import cookie_in, names, refuse_another
 from bkctl.codec.digest import Digester
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.errors import CorruptionError, StorageError
 from bkctl.scan.digest_book import DigestBook
-from bkctl.scan.directory import COOKIE_NAME, read_small
 from bkctl.types import DigestType
 from bkctl.vfs import FileSystem
 
@@ -139,9 +136,9 @@ def _clusters(filesystem: FileSystem, directories: Iterable[str]) -> list[str]:
     """Return the instance ids in the cookies of directories; a cookie that cannot be read says nothing."""
     found: set[str] = set()
     for directory in set(directories):
-        with suppress(NotFoundError, CorruptionError, StorageError):
-            cookie = decode_cookie(read_small(filesystem, join(directory, COOKIE_NAME)))
-            if cookie.instance_id:
+        with suppress(CorruptionError, StorageError):
+            cookie = cookie_in(filesystem, [directory])
+            if cookie is not None and cookie.instance_id:
                 found.add(cookie.instance_id)
     return sorted(found)
 
