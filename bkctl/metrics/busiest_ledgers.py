@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 #: The number of ledgers that are counted at a time.
-LEDGERS_MAX = 1_000
+LEDGERS_MAX = 4_000
 #: For how long growth is summed up before it starts over: the busiest ledgers are those of now.
 MARK_S = 10.0
 
@@ -37,36 +38,41 @@ class _Row:
 class BusiestLedgers:
     """Entries and bytes that were added, by ledger.
 
-    When there are ``ledgers_max`` and another one gets entries, the half that has grown least lately is
-    forgotten; a ledger that comes back is counted from nothing, with a new ``since_s``. All calls are made
-    under one lock, that of who counts.
+    The counters stand in two generations, each of half of ``ledgers_max``. A ledger that gets entries is in
+    the younger one. When that is full and another ledger gets entries, the younger generation becomes the
+    older one, and what is left of the older one is forgotten: ledgers that have got nothing for as long as it
+    took to fill a generation. A ledger that comes back is counted from nothing, with a new ``since_s``. So no
+    :meth:`add` looks at a second ledger, however many take turns. All calls are made under one lock, that of
+    the caller who counts.
     """
 
     def __init__(self, now_s: Callable[[], float], ledgers_max: int = LEDGERS_MAX) -> None:
         self._now_s = now_s
-        self._ledgers_max = ledgers_max
+        self._generation_max = max(ledgers_max // 2, 1)
         self._rows: dict[int, _Row] = {}
+        self._older: dict[int, _Row] = {}
         self._marked_s = now_s()
 
     def add(self, ledger: int, entries: int, size_bytes: int) -> None:
         """Count a batch of one ledger."""
         row = self._rows.get(ledger)
         if row is None:
-            row = self._begin(ledger)
+            row = self._take_in(ledger)
         row.entries += entries
         row.bytes += size_bytes
 
     def busiest(self, count: int) -> list[LedgerAdds]:
         """Return the counters of the ledgers that have grown most lately, the busiest first."""
-        found = heapq.nlargest(count, self._rows.items(), key=_growth)
+        found = heapq.nlargest(count, chain(self._rows.items(), self._older.items()), key=_growth)
         self._mark()
         return [LedgerAdds(ledger, row.since_s, row.entries, row.bytes) for ledger, row in found]
 
-    def _begin(self, ledger: int) -> _Row:
-        if len(self._rows) >= self._ledgers_max:
-            self._rows = dict(heapq.nlargest(self._ledgers_max // 2, self._rows.items(), key=_growth))
-            self._mark()
-        row = self._rows[ledger] = _Row(self._now_s())
+    def _take_in(self, ledger: int) -> _Row:
+        """Return the row of a ledger that is not in the younger generation, and put it there."""
+        row = self._older.pop(ledger, None) or _Row(self._now_s())
+        if len(self._rows) >= self._generation_max:
+            self._rows, self._older = {}, self._rows
+        self._rows[ledger] = row
         return row
 
     def _mark(self) -> None:
@@ -75,7 +81,7 @@ class BusiestLedgers:
         if now_s - self._marked_s < MARK_S:
             return
         self._marked_s = now_s
-        for row in self._rows.values():
+        for row in chain(self._rows.values(), self._older.values()):
             row.marked = row.entries
 
 

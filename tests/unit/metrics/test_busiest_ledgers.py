@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+
+import pytest
+
 from bkctl.metrics.busiest_ledgers import MARK_S, BusiestLedgers, LedgerAdds
 from tests.support.manual_clock import ManualClock
 
@@ -57,3 +61,19 @@ def test_a_ledger_that_comes_back_is_counted_from_nothing() -> None:
     counts.add(1, 4, 4)
     (found,) = [each for each in counts.busiest(9) if each.ledger == 1]
     assert (found.entries, found.since_s) == (4, clock.monotonic())
+
+
+def test_no_add_ranks_the_ledgers_and_half_of_the_bound_is_counted_exactly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = BusiestLedgers(ManualClock().monotonic, ledgers_max=20)
+    with monkeypatch.context() as patch:
+        # An add that ranks all ledgers holds the engine's lock for as long as that takes.
+        patch.delattr(heapq, "nlargest")
+        for ledger in range(1000):
+            counts.add(ledger, 1, 1)
+        for _ in range(100):
+            for ledger in range(5000, 5010):
+                counts.add(ledger, 1, 7)
+    found = counts.busiest(10)
+    assert [(each.entries, each.bytes) for each in found] == [(100, 700)] * 10
