@@ -13,7 +13,7 @@ _LENGTH_WORDS_MAX = 4096
 
 
 class AddRun:
-    """Plain adds of one connection, in their order, answered together when all of them are durable.
+    """Plain adds, in their order, answered together when all of them are durable.
 
     ``grants`` are master key + ledger id of each, ``keys`` ledger id + entry id, ``bodies`` the entries as
     they came (at least 24 bytes, ids not negative), ``size_bytes`` the sum of their lengths.
@@ -46,9 +46,10 @@ class AddRun:
 class RecordRun:
     """Plain adds as :class:`AddRun`, whose entries lie in one piece, as the journal and the caches keep them.
 
-    ``records`` are length words and bodies in their order, ``count`` of them. ``grants`` has each grant once,
-    and for each of them ``lacs`` the highest last add confirmed of its entries, ``counts`` their number.
-    ``as_lists`` makes the same run with an object for each entry.
+    ``records`` are length words and bodies in their order, ``count`` of them. ``grants`` has each grant once
+    for each connection that the adds came from, and to each of them belong in ``lacs`` the highest last add
+    confirmed of its entries from there, in ``counts`` their number. ``as_lists`` makes the same run with an
+    object for each entry.
     """
 
     __slots__ = ("as_lists", "context", "count", "counts", "grants", "lacs", "records", "sink", "size_bytes")

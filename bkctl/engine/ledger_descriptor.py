@@ -30,9 +30,10 @@ class LedgerDescriptor:
     """State of one ledger.
 
     ``grant`` is master key and ledger id as they stand next to each other in an add request: adds that bring
-    it need no further check while the ledger is open. ``key_journaled`` says that a record with the master
-    key stands in front of whatever is appended to the journal now. ``lac`` is the highest last add confirmed
-    seen; ``lac_complete`` that entries of earlier runs of the bookie are counted in.
+    it need no further check while the ledger is open. ``key_prefix`` are the first eight bytes of the keys of
+    its entries. ``key_journaled`` says that a record with the master key stands in front of whatever is
+    appended to the journal now. ``lac`` is the highest last add confirmed seen; ``lac_complete`` that entries
+    of earlier runs of the bookie are counted in.
     ``fence_waiters`` is a list while the fence record is on its way to the disk; ``fence_owed`` says that the
     record did not get there: the ledger takes no adds any more, and who fences it next has it written again.
     ``used``: the ledger was used since the table last looked for ledgers to forget.
@@ -46,6 +47,7 @@ class LedgerDescriptor:
         "grant",
         "journal",
         "key_journaled",
+        "key_prefix",
         "lac",
         "lac_complete",
         "ledger",
@@ -61,6 +63,7 @@ class LedgerDescriptor:
         self.ledger = ledger
         self.master_key = master_key
         self.grant = grant(ledger, master_key)
+        self.key_prefix = _I64.pack(ledger)
         self.storage = storage
         self.journal = journal
         self.fenced = fenced
@@ -71,11 +74,6 @@ class LedgerDescriptor:
         self.lac_complete = False
         self.watches: LacWatches | None = None
         self.used = False
-
-    @property
-    def key_prefix(self) -> bytes:
-        """The first eight bytes of its entries' keys."""
-        return self.grant[-_I64.size :]
 
     @property
     def idle(self) -> bool:

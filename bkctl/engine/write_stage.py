@@ -227,7 +227,8 @@ class WriteStage:
         else:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
         for descriptor, lac in zip(ledgers, run.lacs, strict=True):
-            descriptor.raise_lac(lac)
+            if lac > descriptor.lac:
+                descriptor.lac = lac
         self._note_use(ledgers, actions)
         self._count_adds(ledgers, run.counts, run.size_bytes)
         self.meter.done += count
@@ -307,9 +308,10 @@ class WriteStage:
         self, ledgers: Iterable[LedgerDescriptor], counts: Collection[int], size_bytes: int
     ) -> None:
         """Count the adds of a run by ledger; the bytes are shared by entries."""
-        entries = sum(counts)
+        entry_bytes = size_bytes / sum(counts)
+        add = self._busiest.add
         for descriptor, count in zip(ledgers, counts, strict=True):
-            self._busiest.add(descriptor.ledger, count, size_bytes * count // entries)
+            add(descriptor.ledger, count, round(entry_bytes * count))
 
     def busiest_ledgers(self, count: int) -> list[LedgerAdds]:
         """Return what the ledgers have got that get the most entries at present, the busiest first."""

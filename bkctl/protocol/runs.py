@@ -85,22 +85,41 @@ class PackedAddRun(AddRun):
     """Plain adds as columns, made by the compiled kernels.
 
     ``records`` are the bodies, each behind its i32 length, ``packed_keys`` the keys one behind the other.
+    After :func:`join_runs` they lie in one piece with those of other runs and are cut out when they are read.
     ``distinct_grants`` has each grant once, and ``lacs`` for each of them the highest last add confirmed of
     its entries. The lists of :class:`AddRun` are made when they are read, which hardly ever happens.
     Adds of version 2 have no ``stored``, as their answers are made of the keys; those of version 3 bring the
     frames that say that they are stored, one behind the other.
     """
 
-    __slots__ = ("_count", "_lists", "_which", "distinct_grants", "lacs", "packed_keys", "records", "stored")
+    __slots__ = (
+        "_count",
+        "_lists",
+        "_piece",
+        "_start",
+        "_stop",
+        "_which",
+        "distinct_grants",
+        "lacs",
+        "packed_keys",
+        "stored",
+    )
 
     def __init__(self, columns: AddColumns, stored: bytes | None = None) -> None:
         self.stored = stored
-        self.packed_keys, self.records, self.distinct_grants, self.lacs, self._which = columns
+        self.packed_keys, self._piece, self.distinct_grants, self.lacs, self._which = columns
+        self._start = 0
+        self._stop = len(self._piece)
         self._lists: tuple[list[bytes], list[bytes], list[bytes]] | None = None
         self._count = len(self.packed_keys) // _KEY_BYTES
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def records(self) -> bytes:
+        """The bodies, each behind its i32 length."""
+        return self._piece[self._start : self._stop]
 
     @property
     def counts(self) -> list[int]:
@@ -121,7 +140,7 @@ class PackedAddRun(AddRun):
 
     @property
     def size_bytes(self) -> int:  # type: ignore[override]
-        return len(self.records) - LENGTH_BYTES * self._count
+        return self._stop - self._start - LENGTH_BYTES * self._count
 
     @property
     def grants(self) -> list[bytes]:  # type: ignore[override]
@@ -145,6 +164,20 @@ class PackedAddRun(AddRun):
             bodies = [record[LENGTH_BYTES:] for record in _frames(self.records)]
             self._lists = grants, [body[:_KEY_BYTES] for body in bodies], bodies
         return self._lists
+
+    def move(self, piece: bytes, start: int) -> int:
+        """Have the records lie in ``piece`` from ``start`` on, where they are, too; return where they end."""
+        self._piece, self._start, self._stop = piece, start, start + self._stop - self._start
+        return self._stop
+
+
+def join_runs(runs: Sequence[PackedAddRun]) -> bytes:
+    """Return the records of runs in one piece, in their order, which the runs have in common from now on."""
+    piece = b"".join([run.records for run in runs])
+    position = 0
+    for run in runs:
+        position = run.move(piece, position)
+    return piece
 
 
 @dataclass(slots=True)

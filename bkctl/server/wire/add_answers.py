@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import cast
 
@@ -98,7 +98,7 @@ class AddsInProgress:
 
 
 class AddAnswers:
-    """Hears from the engine about runs, from its threads."""
+    """Hears from the engine about runs, from its threads; a run's context are the ``PendingAdds`` in it."""
 
     def __init__(self, answers: AnswerQueue, in_progress: AddsInProgress, clock: Clock) -> None:
         self._answers = answers
@@ -107,18 +107,21 @@ class AddAnswers:
 
     def journaled(self, batches: list[JournalBatch]) -> None:
         """Answer runs that are durable."""
-        self._post([cast("PendingAdds", batch.context) for batch in batches], ResultCode.OK)
+        self._post(_pending(batches), ResultCode.OK)
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
         """Answer runs that are not known to be durable."""
-        self.refuse([cast("PendingAdds", batch.context) for batch in batches], code_of(error))
+        self.refuse(_pending(batches), code_of(error))
 
     def add_again(self, run: EngineAddRun | RecordRun) -> None:
         """Take a held run apart and add its entries one by one."""
-        pending = cast("PendingAdds", run.context)
         # Nothing to write, but on the loop's thread and in its turn.
-        again = partial(pending.connection.add_one_by_one, pending.run)
-        self._answers.post([(pending.connection, bytes, again)])
+        self._answers.post(
+            [
+                (each.connection, bytes, partial(each.connection.add_one_by_one, each.run))
+                for each in cast("Sequence[PendingAdds]", run.context)
+            ]
+        )
 
     def refuse(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
         """Answer runs with an error."""
@@ -145,3 +148,8 @@ class AddAnswers:
         finally:
             # Also after an error in a meter: adds that are not counted down keep connections from being read.
             self._in_progress.end(count, pending.run.size_bytes)
+
+
+def _pending(batches: Iterable[JournalBatch]) -> list[PendingAdds]:
+    """Return the runs that batches of the journal are of."""
+    return [each for batch in batches for each in cast("Sequence[PendingAdds]", batch.context)]

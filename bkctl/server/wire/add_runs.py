@@ -1,13 +1,21 @@
-"""The way of a run of adds into the engine: as a whole where it can be, else in parts and single adds."""
+"""The way of a run of adds into the engine: as a whole where it can be, else in parts and single adds.
+
+A run of compiled kernels goes to the engine together with those of other connections (``GatheredAdds``).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TypeVar
 
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun
 from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
+from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
-from bkctl.protocol.runs import AddRun, PackedAddRun, answer_adds
+from bkctl.protocol.runs import AddRun, PackedAddRun, answer_adds, join_runs
 from bkctl.server.wire.add_answers import AddAnswers, PendingAdds
 from bkctl.server.wire.answer_codes import code_of
 from bkctl.server.wire.channel import Channel
@@ -16,24 +24,30 @@ from bkctl.types import ResultCode
 
 _KEY_BYTES = 20
 
-
-def add_run(connection: Channel, port: Port, run: AddRun) -> None:
-    """Hand a run to the engine; one that it does not take as a whole is taken apart."""
-    port.adds.begin(connection, len(run), run.size_bytes)
-    if not _add_whole(connection, port, run):
-        add_one_by_one(connection, port, run)
+_Item = TypeVar("_Item")
 
 
-def _add_whole(connection: Channel, port: Port, run: AddRun) -> bool:
-    pending = PendingAdds(connection, run, port.now_s())
+def add_runs(port: Port, pending: Sequence[PendingAdds]) -> None:
+    """Hand runs to the engine as one run; those that it does not take as a whole are taken apart."""
+    if _add_whole(port, pending):
+        return
+    for each in pending:
+        if len(pending) == 1 or not _add_whole(port, [each]):
+            add_one_by_one(each.connection, port, each.run)
+
+
+def _add_whole(port: Port, pending: Sequence[PendingAdds]) -> bool:
+    """Hand runs to the engine as one run; False when each of its entries must be handed in by itself."""
+    run = _for_engine(pending, port.add_answers)
+    started_s = port.now_s()
     try:
-        taken = port.bookie.writes.add_run(_for_engine(run, port.add_answers, pending))
+        taken = port.bookie.writes.add_run(run)
     except BkctlError as error:
         # The journal has failed; whether the engine took the entries makes no difference now.
-        port.add_answers.refuse([pending], code_of(error))
+        port.add_answers.refuse(pending, code_of(error))
         return True
     if taken:
-        port.adds.took(len(run), port.now_s() - pending.since_s)
+        port.adds.took(run.count, port.now_s() - started_s)
     return taken
 
 
@@ -48,7 +62,7 @@ def add_one_by_one(connection: Channel, port: Port, run: AddRun) -> None:
     while index < len(run):
         if index == tried:
             tried = max(index + 1, port.bookie.writes.end_of_known(run.grants, index))
-            if tried - index > 1 and _add_whole(connection, port, _slice(run, index, tried)):
+            if tried - index > 1 and _add_part(connection, port, _slice(run, index, tried)):
                 index = tried
                 continue
         code = _add_single(connection, port, run, index)
@@ -60,6 +74,10 @@ def add_one_by_one(connection: Channel, port: Port, run: AddRun) -> None:
         _refuse(connection, port, run.wire, refused, refused_bytes)
 
 
+def _add_part(connection: Channel, port: Port, run: AddRun) -> bool:
+    return _add_whole(port, [PendingAdds(connection, run, port.now_s())])
+
+
 def _add_single(connection: Channel, port: Port, run: AddRun, index: int) -> ResultCode | None:
     """Add one entry of a run; return None when it was taken, else the answer."""
     one = _slice(run, index, index + 1)
@@ -68,7 +86,7 @@ def _add_single(connection: Channel, port: Port, run: AddRun, index: int) -> Res
         run.bodies[index],
         run.grants[index][:_KEY_BYTES],
         port.add_answers,
-        PendingAdds(connection, one, started_s),
+        [PendingAdds(connection, one, started_s)],
     )
     try:
         port.bookie.writes.add(add)
@@ -88,25 +106,40 @@ def _refuse(
     port.adds.end(len(refused), size_bytes)
 
 
-def _for_engine(run: AddRun, sink: AddAnswers, pending: PendingAdds) -> EngineAddRun | RecordRun:
-    """Return a run as the engine takes it."""
+def _for_engine(pending: Sequence[PendingAdds], sink: AddAnswers) -> EngineAddRun | RecordRun:
+    """Return runs as the engine takes them, as one."""
+    runs = [each.run for each in pending]
 
     def as_lists() -> EngineAddRun:
-        return EngineAddRun(run.grants, run.keys, run.bodies, run.size_bytes, sink, pending)
+        return EngineAddRun(
+            _joined(run.grants for run in runs),
+            _joined(run.keys for run in runs),
+            _joined(run.bodies for run in runs),
+            sum([run.size_bytes for run in runs]),
+            sink,
+            pending,
+        )
 
-    if not isinstance(run, PackedAddRun):
+    packed = [run for run in runs if isinstance(run, PackedAddRun)]
+    if len(packed) < len(runs):
         return as_lists()
+    records = packed[0].records if len(packed) == 1 else join_runs(packed)
+    count = sum(map(len, packed))
     return RecordRun(
-        run.distinct_grants,
-        run.lacs,
-        run.counts,
-        run.records,
-        len(run),
-        run.size_bytes,
+        _joined(run.distinct_grants for run in packed),
+        _joined(run.lacs for run in packed),
+        _joined(run.counts for run in packed),
+        records,
+        count,
+        len(records) - LENGTH_BYTES * count,
         sink,
         pending,
         as_lists,
     )
+
+
+def _joined(lists: Iterable[list[_Item]]) -> list[_Item]:
+    return list(chain.from_iterable(lists))
 
 
 def _slice(run: AddRun, start: int, stop: int) -> AddRun:

@@ -28,7 +28,7 @@ from bkctl.protocol.messages import (
 )
 from bkctl.protocol.runs import AddRun, ReadRun
 from bkctl.protocol.wire import encode_response
-from bkctl.server.wire.add_runs import add_one_by_one, add_run
+from bkctl.server.wire.add_runs import add_one_by_one
 from bkctl.server.wire.client_socket import keep_alive, unread_bytes, unsent_bytes
 from bkctl.server.wire.connection_memory import READ_BYTES
 from bkctl.server.wire.port import Port
@@ -139,10 +139,11 @@ class BookieConnection(asyncio.Protocol):
             self._port.watch.received(self, held_bytes, went_on=bool(events))
         for event in events:
             if isinstance(event, AddRun):
-                add_run(self, self._port, event)
+                self._port.add_intake.add(self, event)
             elif isinstance(event, ReadRun):
                 self._read_run(event)
             elif isinstance(event, Request):
+                self._port.add_intake.hand_over()
                 self._request(event)
             elif isinstance(event, Answer | Refusal):
                 self.write(event.frame)

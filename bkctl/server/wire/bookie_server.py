@@ -24,8 +24,10 @@ from bkctl.server.wire.bookie_connection import BookieConnection
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory, adds_bytes_max, handshakes_max, polls_max
 from bkctl.server.wire.connection_watch import ConnectionWatch
+from bkctl.server.wire.gathered_adds import GatheredAdds
 from bkctl.server.wire.handshakes import Handshakes
 from bkctl.server.wire.long_polls import LongPolls
+from bkctl.server.wire.port import AddIntake
 from bkctl.server.wire.read_pace import ReadPace
 from bkctl.server.wire.request_meters import RequestKind, RequestMeters, answer_code, kind_of
 from bkctl.server.wire.request_processor import RequestProcessor
@@ -67,11 +69,15 @@ class BookieServer:
         )
         self.handshakes = Handshakes(self.memory, handshakes_max(settings.connection_memory_bytes_max))
         self.add_answers = AddAnswers(self.answers, self.adds, clock)
-        threads, requests_max = settings.read_threads, settings.reads_max
-        self.read_stage = StagePool("read", clock, threads=threads, requests_max=requests_max)
-        threads, requests_max = settings.high_priority_threads, settings.high_priority_max
+        self.add_intake: AddIntake = GatheredAdds(self)
+        self.read_stage = StagePool(
+            "read", clock, threads=settings.read_threads, requests_max=settings.reads_max
+        )
         self.high_priority_stage = StagePool(
-            "high_priority", clock, threads=threads, requests_max=requests_max
+            "high_priority",
+            clock,
+            threads=settings.high_priority_threads,
+            requests_max=settings.high_priority_max,
         )
         self.request_meters = RequestMeters()
         self.silent_sockets = SilentSockets(self.loop)
@@ -103,14 +109,17 @@ class BookieServer:
         self.closed_for: Counter[CloseReason] = Counter()
         self.connections_refused = 0
         self._connections: set[Channel] = set()
-        self.watch = ConnectionWatch(
-            self._connections,
-            self.memory,
-            frame_timeout_ms=settings.frame_timeout_ms,
-            now_s=clock.monotonic,
-        )
+        self.watch = self._new_watch()
         self._tasks: set[asyncio.Future[None]] = set()
         self._listener: asyncio.Server | None = None
+
+    def _new_watch(self) -> ConnectionWatch:
+        return ConnectionWatch(
+            self._connections,
+            self.memory,
+            frame_timeout_ms=self.settings.frame_timeout_ms,
+            now_s=self.now_s,
+        )
 
     def _new_long_polls(self, clock: Clock) -> LongPolls:
         return LongPolls(

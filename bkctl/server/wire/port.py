@@ -12,6 +12,7 @@ from bkctl.engine.bookie import Bookie
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.protocol.framing import CloseReason
 from bkctl.protocol.messages import Request, Response
+from bkctl.protocol.runs import AddRun
 from bkctl.server.wire.add_answers import AddAnswers, AddsInProgress
 from bkctl.server.wire.answers import AnswerQueue
 from bkctl.server.wire.channel import Channel
@@ -21,6 +22,16 @@ from bkctl.server.wire.read_pace import ReadPace
 from bkctl.server.wire.request_processor import RequestProcessor
 from bkctl.server.wire.silent_sockets import SilentSockets
 from bkctl.server.wire.stage_pool import StagePool
+
+
+class AddIntake(Protocol):
+    """The way of runs of adds from the sockets into the engine. On the loop's thread only."""
+
+    def add(self, connection: Channel, run: AddRun) -> None:
+        """Take in a run that came on a connection; the engine gets it now or before the loop's turn ends."""
+
+    def hand_over(self) -> None:
+        """Have the engine get now what was taken in."""
 
 
 class Port(Protocol):
@@ -43,6 +54,7 @@ class Port(Protocol):
     answers: AnswerQueue
     adds: AddsInProgress
     add_answers: AddAnswers
+    add_intake: AddIntake
     handshakes: Handshakes
     processor: RequestProcessor
     read_stage: StagePool

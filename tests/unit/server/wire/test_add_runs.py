@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from bkctl.protocol.runs import AddRun
 from bkctl.server.wire import add_runs
-from bkctl.server.wire.channel import Channel
+from bkctl.server.wire.add_answers import PendingAdds
 from bkctl.server.wire.port import Port
 from bkctl.types import ResultCode
 from tests.support.engine_rig import entry_body
@@ -38,9 +39,9 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     lengths: list[int] = []
     original = add_runs._add_whole
 
-    def counted(connection: Channel, port: Port, run: AddRun) -> bool:
-        lengths.append(len(run))
-        return original(connection, port, run)
+    def counted(port: Port, pending: Sequence[PendingAdds]) -> bool:
+        lengths.append(sum([len(each.run) for each in pending]))
+        return original(port, pending)
 
     monkeypatch.setattr(add_runs, "_add_whole", counted)
     return lengths

@@ -1,0 +1,315 @@
+"""Runs of adds of several connections that the engine gets as one: who is answered what, and when."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from bkctl import _kernels
+from bkctl.codec import digest
+from bkctl.engine.add_run import AddRun as EngineAddRun
+from bkctl.engine.add_run import RecordRun
+from bkctl.engine.held_adds import HeldAddsSettings
+from bkctl.engine.write_stage import WriteStage
+from bkctl.protocol.messages import Wire
+from bkctl.server.wire import gathered_adds
+from bkctl.types import ResultCode
+from bkctl.vfs.faulty import FaultRule
+from tests.support.engine_rig import EngineRig, entry_body, small_settings
+from tests.support.served_engine import ServedEngine
+from tests.support.wire_client import KEY, WireClient, add_request
+
+OTHER_KEY = digest.master_key(b"other")
+CLIENTS = 12
+#: Entries of one client; all of them are fewer than are gathered at most.
+EACH = 5
+WAIT_S = 30
+
+compiled = pytest.mark.skipif(_kernels.IMPL != "native", reason="only compiled kernels make columns")
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Connections and entries of each run that the engine took as a whole."""
+    runs: list[tuple[int, int]] = []
+    original = WriteStage.add_run
+
+    def seen(stage: WriteStage, run: EngineAddRun | RecordRun) -> bool:
+        is_taken = original(stage, run)
+        if is_taken:
+            assert isinstance(run.context, Sequence)
+            runs.append((len(run.context), run.count))
+        return is_taken
+
+    monkeypatch.setattr(WriteStage, "add_run", seen)
+    return runs
+
+
+@contextlib.contextmanager
+def loop_busy(served: ServedEngine) -> Iterator[None]:
+    """Keep the loop busy: what is sent meanwhile is found by its next look at the sockets, all at once."""
+    busy, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        busy.set()
+        go_on.wait(WAIT_S)
+
+    served.loop.call_soon_threadsafe(wait)
+    assert busy.wait(WAIT_S)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+@contextlib.contextmanager
+def clients_of(served: ServedEngine, count: int = CLIENTS) -> Iterator[list[WireClient]]:
+    """Connections of both protocols, in turn, that the bookie has taken in."""
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(WireClient(served.port, Wire.V3 if number % 2 else Wire.V2))
+            for number in range(count)
+        ]
+        served.until(lambda: served.server.connections == count, "not all connections are there")
+        yield clients
+
+
+def codes_of(client: WireClient) -> list[ResultCode]:
+    """The answers to what is outstanding, in the order in which it was sent."""
+    answers = {answer.context: answer.response.code for answer in client.receive_all()}  # type: ignore[attr-defined]
+    return [ResultCode(answers[number]) for number in sorted(answers)]  # type: ignore[type-var]
+
+
+def send(client: WireClient, ids: Sequence[tuple[int, int]], key: bytes = KEY) -> None:
+    """Send adds in one piece."""
+    client.send([(add_request(*each, key=key), number) for number, each in enumerate(ids)])
+
+
+def assert_held(served: ServedEngine, ids: Sequence[tuple[int, int]]) -> None:
+    """Every entry is there as it was sent."""
+    for ledger, entry in ids:
+        assert served.rig.bookie.reads.read(ledger, entry) == entry_body(ledger, entry)
+
+
+def ids_of(number: int) -> list[tuple[int, int]]:
+    """The entries that a client sends, of a ledger of its own and of one that all of them write to."""
+    return [(100 + number, 1 + entry) for entry in range(EACH - 1)] + [(50, 1 + number)]
+
+
+def with_ledgers(served: ServedEngine) -> None:
+    """Have the ledgers of all clients open."""
+    for ledger in (50, *(100 + number for number in range(CLIENTS))):
+        served.rig.add(ledger, 0)
+
+
+@compiled
+def test_runs_that_one_turn_finds_go_to_the_engine_together(taken: list[tuple[int, int]]) -> None:
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        with loop_busy(served):
+            for number, client in enumerate(clients):
+                send(client, ids_of(number))
+        for number, client in enumerate(clients):
+            assert codes_of(client) == [ResultCode.OK] * EACH
+            assert_held(served, ids_of(number))
+        # The first goes directly, as nothing is under way then; all others are one run.
+        assert taken == [(1, EACH), (CLIENTS - 1, EACH * (CLIENTS - 1))]
+        assert served.rig.bookie.reads.last_add_confirmed(50) == CLIENTS - 1
+        assert served.server.adds.meter.done == EACH * CLIENTS
+        counted = {each.ledger: each.entries for each in served.rig.bookie.writes.busiest_ledgers(99)}
+        assert counted == {50: CLIENTS + 1, **{100 + number: EACH for number in range(CLIENTS)}}
+
+
+@compiled
+def test_a_power_cut_behind_the_answers_loses_none() -> None:
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        with loop_busy(served):
+            for number, client in enumerate(clients):
+                send(client, ids_of(number))
+        for client in clients:
+            assert codes_of(client) == [ResultCode.OK] * EACH
+        after = served.rig.cut_off(random.Random(7))
+    with ServedEngine(after) as served:
+        for number in range(CLIENTS):
+            assert_held(served, ids_of(number))
+
+
+@compiled
+def test_no_more_is_gathered_than_the_bound(
+    taken: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathered_adds, "ENTRIES_MAX", 3 * EACH)
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        with loop_busy(served):
+            for number, client in enumerate(clients):
+                send(client, ids_of(number))
+        for client in clients:
+            assert codes_of(client) == [ResultCode.OK] * EACH
+        assert max(entries for _, entries in taken) == 3 * EACH
+        assert sum(entries for _, entries in taken) == CLIENTS * EACH
+
+
+@compiled
+def test_no_more_bytes_are_gathered_than_the_bound(
+    taken: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size_bytes = len(entry_body(1, 1))
+    monkeypatch.setattr(gathered_adds, "BYTES_MAX", 2 * EACH * size_bytes)
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        with loop_busy(served):
+            for number, client in enumerate(clients):
+                send(client, ids_of(number))
+        for client in clients:
+            assert codes_of(client) == [ResultCode.OK] * EACH
+        assert max(entries for _, entries in taken) == 2 * EACH
+        assert sum(entries for _, entries in taken) == CLIENTS * EACH
+
+
+def test_an_add_that_comes_alone_waits_for_no_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ServedEngine() as served, WireClient(served.port) as client:
+        served.rig.add(7, 0)
+        intake = served.server.add_intake
+        monkeypatch.setattr(intake, "_turn_ends", lambda: pytest.fail("a turn was waited for"))
+        for entry in range(1, 20):
+            assert client.add(7, entry) is ResultCode.OK
+
+
+def test_one_refused_run_does_not_refuse_those_beside_it(taken: list[tuple[int, int]]) -> None:
+    """A fenced ledger, a wrong key, a new ledger: each connection gets the answers it would get alone."""
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        assert served.rig.fence(103) is None
+        with loop_busy(served):
+            for number, client in enumerate(clients):
+                if number == 7:
+                    send(client, [(900, entry) for entry in range(EACH)])
+                else:
+                    send(client, ids_of(number), key=OTHER_KEY if number == 5 else KEY)
+        for number, client in enumerate(clients):
+            codes = codes_of(client)
+            if number == 3:
+                assert codes == [ResultCode.FENCED] * (EACH - 1) + [ResultCode.OK]
+            elif number == 5:
+                assert codes == [ResultCode.UNAUTHORIZED] * EACH
+            else:
+                assert codes == [ResultCode.OK] * EACH
+        assert_held(served, [(900, entry) for entry in range(EACH)])
+        for number in set(range(CLIENTS)) - {3, 5, 7}:
+            assert_held(served, ids_of(number))
+        assert served.server.adds.meter.length == 0
+        assert served.server.adds.size_bytes == 0
+
+
+def test_a_request_behind_the_adds_of_its_connection_finds_them_added() -> None:
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        with loop_busy(served):
+            # Something that is under way, so that the next run is one to gather.
+            send(clients[0], ids_of(0))
+            client = clients[1]
+            adds = [client.connection.send(add_request(101, 1 + entry), entry) for entry in range(EACH)]
+            recovery = client.connection.send(add_request(101, 99, recovery=True), EACH)
+            client.send_bytes(b"".join(adds) + recovery)
+        assert codes_of(client) == [ResultCode.OK] * (EACH + 1)
+        journal = b"".join(
+            data for path, data in sorted(served.rig.memory.files.items()) if path.endswith(".txn")
+        )
+        places = [journal.index(entry_body(101, entry)) for entry in (*range(1, 1 + EACH), 99)]
+        assert places == sorted(places)
+
+
+def test_a_failing_journal_acknowledges_nothing_of_anybody() -> None:
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        served.rig.system.inject(FaultRule("sync", ".txn"))
+        with loop_busy(served):
+            for number, client in enumerate(clients):
+                send(client, ids_of(number))
+        for client in clients:
+            assert ResultCode.OK not in codes_of(client)
+        served.rig.wait_failure()
+        served.until(lambda: not served.server.adds.meter.length, "adds are counted that were answered")
+
+
+def test_gathered_runs_that_wait_for_room_are_answered_when_there_is_some() -> None:
+    rig = EngineRig(
+        small_settings(
+            write_cache_bytes=16 << 10,
+            writes=HeldAddsSettings(held_entries_max=10_000),
+            throttle_ms_max=60_000,
+        )
+    )
+    with ServedEngine(rig) as served, clients_of(served) as clients:
+        with_ledgers(served)
+        rig.system.inject(FaultRule("sync", ".log", latency_s=0.3, error_number=None, count=1))
+        payload = bytes(300)
+        with loop_busy(served):
+            for number, client in enumerate(clients):
+                client.send([(add_request(100 + number, 1 + entry, payload), entry) for entry in range(60)])
+        # A ledger is fenced while its adds may wait: each of them is answered all the same.
+        assert rig.fence(104) is None
+        for number, client in enumerate(clients):
+            codes = codes_of(client)
+            assert len(codes) == 60
+            if number != 4:
+                assert set(codes) == {ResultCode.OK}
+            for entry, code in enumerate(codes):
+                if code is ResultCode.OK:
+                    body = entry_body(100 + number, 1 + entry, payload)
+                    assert rig.bookie.reads.read(100 + number, 1 + entry) == body
+        served.until(lambda: not served.server.adds.meter.length, "adds are counted that were answered")
+        assert served.server.adds.size_bytes == 0
+
+
+def test_a_client_that_goes_away_takes_nobodys_answers_with_it() -> None:
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        with loop_busy(served):
+            for number, client in enumerate(clients):
+                send(client, ids_of(number))
+            for client in clients[::3]:
+                client.close()
+        for number, client in enumerate(clients):
+            if number % 3:
+                assert codes_of(client) == [ResultCode.OK] * EACH
+                assert_held(served, ids_of(number))
+        served.until(lambda: not served.server.adds.meter.length, "adds are counted that were answered")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_connection_gets_its_own_answers_in_whatever_mixture(seed: int) -> None:
+    chance = random.Random(seed)
+    with ServedEngine() as served, clients_of(served) as clients:
+        for ledger in range(10):
+            served.rig.add(ledger, 0)
+        for ledger in (3, 4):
+            assert served.rig.fence(ledger) is None
+        for turn in range(8):
+            sent = []
+            with loop_busy(served):
+                for number, client in enumerate(clients):
+                    entries = range(chance.choice((0, 1, 1, 4, 30, 150)))
+                    # Few of them new, so that many runs are taken together.
+                    ledgers = range(14 if chance.random() < 0.2 else 3)
+                    ids = [
+                        (chance.choice(ledgers), 1 + number * 10_000 + turn * 1000 + entry)
+                        for entry in entries
+                    ]
+                    send(client, ids)
+                    sent.append(ids)
+            for client, ids in zip(clients, sent, strict=True):
+                codes = codes_of(client)
+                assert codes == [
+                    ResultCode.FENCED if ledger in (3, 4) else ResultCode.OK for ledger, _ in ids
+                ]
+                held = zip(ids, codes, strict=True)
+                assert_held(served, [each for each, code in held if code is ResultCode.OK])
+        assert served.server.adds.meter.length == 0
+        assert served.server.adds.size_bytes == 0
