@@ -5,9 +5,9 @@ A run of compiled kernels goes to the engine together with those of other connec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import chain
-from typing import TypeVar
 
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun
@@ -23,8 +23,6 @@ from bkctl.server.wire.port import Port
 from bkctl.types import ResultCode
 
 _KEY_BYTES = 20
-
-_Item = TypeVar("_Item")
 
 
 def add_runs(port: Port, pending: Sequence[PendingAdds]) -> None:
@@ -109,37 +107,33 @@ def _refuse(
 def _for_engine(pending: Sequence[PendingAdds], sink: AddAnswers) -> EngineAddRun | RecordRun:
     """Return runs as the engine takes them, as one."""
     runs = [each.run for each in pending]
-
-    def as_lists() -> EngineAddRun:
-        return EngineAddRun(
-            _joined(run.grants for run in runs),
-            _joined(run.keys for run in runs),
-            _joined(run.bodies for run in runs),
-            sum([run.size_bytes for run in runs]),
-            sink,
-            pending,
-        )
-
     packed = [run for run in runs if isinstance(run, PackedAddRun)]
+    as_lists = partial(_as_lists, runs, sink, pending)
     if len(packed) < len(runs):
         return as_lists()
+    grants: list[bytes] = []
+    lacs: list[int] = []
+    counts: list[int] = []
+    for run in packed:
+        grants += run.distinct_grants
+        lacs += run.lacs
+        counts += run.counts
     records = packed[0].records if len(packed) == 1 else join_runs(packed)
-    count = sum(map(len, packed))
-    return RecordRun(
-        _joined(run.distinct_grants for run in packed),
-        _joined(run.lacs for run in packed),
-        _joined(run.counts for run in packed),
-        records,
-        count,
-        len(records) - LENGTH_BYTES * count,
+    count = sum(counts)
+    size_bytes = len(records) - LENGTH_BYTES * count
+    return RecordRun(grants, lacs, counts, records, count, size_bytes, sink, pending, as_lists)
+
+
+def _as_lists(runs: list[AddRun], sink: AddAnswers, pending: Sequence[PendingAdds]) -> EngineAddRun:
+    """Return runs as one, with an object for each entry."""
+    return EngineAddRun(
+        list(chain.from_iterable([run.grants for run in runs])),
+        list(chain.from_iterable([run.keys for run in runs])),
+        list(chain.from_iterable([run.bodies for run in runs])),
+        sum([run.size_bytes for run in runs]),
         sink,
         pending,
-        as_lists,
     )
-
-
-def _joined(lists: Iterable[list[_Item]]) -> list[_Item]:
-    return list(chain.from_iterable(lists))
 
 
 def _slice(run: AddRun, start: int, stop: int) -> AddRun:
