@@ -43,11 +43,11 @@ from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.gc.policy import LEDGER_MAX
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.protocol.messages import ReadRequest

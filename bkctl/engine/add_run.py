@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from bkctl.engine.journal.batch import JournalSink
@@ -75,6 +76,19 @@ class RecordRun:
         self.sink = sink
         self.context = context
         self.as_lists = as_lists
+
+
+@dataclass(frozen=True, slots=True)
+class SingleAdd:
+    """One add with everything that a request can say."""
+
+    body: bytes
+    master_key: bytes
+    sink: JournalSink
+    context: object
+    recovery: bool = False
+    deferred_sync: bool = False
+    high_priority: bool = False
 
 
 class AddSink(JournalSink, Protocol):

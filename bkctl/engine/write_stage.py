@@ -16,11 +16,10 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from bkctl.clock import Clock
-from bkctl.engine.add_run import AddRun, RecordRun, framed
+from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd, framed
 from bkctl.engine.engine_thread import Actions, EngineThread, call_all
 from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
@@ -47,19 +46,6 @@ _FRONT = struct.Struct(">qqq")
 ENTRY_BYTES_MIN = _FRONT.size
 
 _ANSWER = "an answer of the write stage"
-
-
-@dataclass(frozen=True, slots=True)
-class SingleAdd:
-    """One add with everything that a request can say."""
-
-    body: bytes
-    master_key: bytes
-    sink: JournalSink
-    context: object
-    recovery: bool = False
-    deferred_sync: bool = False
-    high_priority: bool = False
 
 
 class WriteStage:

@@ -13,7 +13,7 @@ from bkctl.codec.entry import frame
 from bkctl.codec.journal import RecordKind, encode_record, journal_name, master_key_record
 from bkctl.codec.last_mark import decode_last_mark
 from bkctl.codec.losses import decode_losses
-from bkctl.engine.write_stage import SingleAdd
+from bkctl.engine.add_run import SingleAdd
 from bkctl.errors import LedgerLimboError, RefusedError
 from bkctl.scan.journal import JournalScan
 from bkctl.types import DigestType

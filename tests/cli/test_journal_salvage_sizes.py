@@ -13,7 +13,7 @@ import pytest
 
 from bkctl.codec.cookie import Cookie, encode_cookie
 from bkctl.codec.entry import frame
-from bkctl.engine.write_stage import SingleAdd
+from bkctl.engine.add_run import SingleAdd
 from bkctl.errors import LedgerLimboError, RefusedError
 from bkctl.types import DigestType
 from tests.support.cluster_dump import metadata_of

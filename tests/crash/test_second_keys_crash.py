@@ -9,7 +9,7 @@ import random
 import pytest
 
 from bkctl.codec.digest import master_key
-from bkctl.engine.write_stage import SingleAdd
+from bkctl.engine.add_run import SingleAdd
 from bkctl.errors import BkctlError
 from tests.support.engine_model import PowerRig, random_settings
 from tests.support.engine_rig import Answers, entry_body

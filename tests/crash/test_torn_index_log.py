@@ -18,9 +18,9 @@ import pytest
 from bkctl.clock import SystemClock
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import CorruptionError, LedgerFencedError, RefusedError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.profile import StoreProfile

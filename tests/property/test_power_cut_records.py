@@ -20,8 +20,8 @@ from bkctl.codec import journal as codec
 from bkctl.codec.digest import Digester
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import RefusedError
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.types import DigestType

@@ -17,9 +17,9 @@ from bkctl.codec.cookie import Cookie, encode_cookie, join_dirs
 from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import LedgerFencedError, LedgerLimboError, NoEntryError, NoLedgerError
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.storage_kinds import IDX, StorageKind

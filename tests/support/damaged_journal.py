@@ -6,8 +6,8 @@ from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryHeader, encode, frame
 from bkctl.codec.journal import parse_journal_name
 from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BookieError
 from bkctl.types import DigestType
 from tests.support.engine_rig import KEY, Answers, EngineRig, small_settings

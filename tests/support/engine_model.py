@@ -17,10 +17,9 @@ from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.last_mark import LastMark, decode_last_mark, last_mark_name
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine.add_run import AddRun
+from bkctl.engine.add_run import AddRun, SingleAdd
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import (
     BkctlError,
     BookieError,

@@ -13,7 +13,7 @@ from bkctl.codec.digest import Digester
 from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
-from bkctl.engine.add_run import AddRun
+from bkctl.engine.add_run import AddRun, SingleAdd
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.held_adds import HeldAddsSettings
@@ -21,7 +21,6 @@ from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.replay import ReplayReport
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_parts import OpenStorages
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError, BookieError
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.kvstore.profile import StoreProfile

@@ -10,8 +10,7 @@ from functools import partial
 from itertools import chain
 
 from bkctl.engine.add_run import AddRun as EngineAddRun
-from bkctl.engine.add_run import RecordRun
-from bkctl.engine.write_stage import SingleAdd
+from bkctl.engine.add_run import RecordRun, SingleAdd
 from bkctl.errors import BkctlError
 from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire

@@ -15,10 +15,10 @@ from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.codec.location import ID_MAX
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.read_stage import LAST_ENTRY
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError, BookieError, NoLedgerError
 from bkctl.protocol.entry_list import encode_entry_list
 from bkctl.protocol.messages import (

@@ -9,7 +9,7 @@ import pytest
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.last_mark import decode_last_mark
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine.write_stage import SingleAdd
+from bkctl.engine.add_run import SingleAdd
 from bkctl.errors import (
     LedgerFencedError,
     LedgerLimboError,

@@ -11,9 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from bkctl.codec import journal as journal_codec
-from bkctl.engine.add_run import AddRun, RecordRun, framed
+from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd, framed
 from bkctl.engine.held_adds import HeldAddsSettings
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import (
     BadRequestError,
     BookieIOError,

@@ -12,9 +12,9 @@ import pytest
 
 from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.disks import DiskMonitor, DiskState, judge
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import (
     BkctlError,
     BookieIOError,

@@ -11,8 +11,8 @@ import pytest
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import EntryHeader, encode, frame
 from bkctl.codec.journal import encode_header, parse_journal_name
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import LedgerLimboError, NoEntryError, NoLedgerError
 from bkctl.scan.proved_ids import EntryIds, with_ids
 from bkctl.storage_kinds import SORTED_LEDGER_STORAGE

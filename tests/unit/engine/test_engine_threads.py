@@ -11,9 +11,9 @@ import pytest
 
 from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.storage import EntryLogSettings
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.disks import DiskMonitor
 from bkctl.engine.engine_thread import EngineThread, call_all, reported
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BkctlError, BookieIOError, ReadOnlyBookieError, StorageError, TooManyRequestsError
 from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.engine_rig import KEY, WAIT_S, Answers, EngineRig, entry_body, small_settings

@@ -8,7 +8,7 @@ from bkctl.codec import journal as journal_codec
 from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine.write_stage import SingleAdd
+from bkctl.engine.add_run import SingleAdd
 from bkctl.errors import LedgerLimboError, RefusedError
 from tests.support.engine_rig import KEY, Answers, EngineRig, entry_body, small_settings
 

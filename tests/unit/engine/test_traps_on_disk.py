@@ -9,8 +9,8 @@ import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.checkpoint import LastMarks
-from bkctl.engine.write_stage import SingleAdd
 from bkctl.errors import BookieError, LedgerFencedError, NoLedgerError, UnauthorizedError
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan

@@ -14,7 +14,7 @@ from bkctl.codec import journal as journal_codec
 from bkctl.codec.digest import Digester
 from bkctl.codec.entry import frame
 from bkctl.codec.last_mark import LastMark
-from bkctl.engine.write_stage import SingleAdd
+from bkctl.engine.add_run import SingleAdd
 from bkctl.errors import BadRequestError, LedgerLimboError, NoEntryError, RefusedError
 from bkctl.types import DigestType
 from tests.support.damaged_journal import add, body_of, journals, journals_of, read
