@@ -17,7 +17,7 @@ from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.last_mark import LastMark, decode_last_mark, last_mark_name
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine.add_run import AddRun, SingleAdd
+from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.settings import BookieSettings
 from bkctl.errors import (
@@ -45,6 +45,7 @@ from tests.support.engine_rig import (
     small_settings,
 )
 from tests.support.faulty_store import FaultyStore, StoreOperation
+from tests.support.packed_run import packed
 
 WAIT_S = 20.0
 
@@ -293,7 +294,7 @@ class EngineWork:
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
         self._ended(len(batches))
 
-    def add_again(self, run: AddRun) -> None:
+    def add_again(self, run: AddRun | RecordRun) -> None:
         self._ended(1)
 
     def _begun(self) -> None:
@@ -391,7 +392,7 @@ class EngineWork:
         self._begun()
         try:
             run = AddRun(grants, keys, bodies, sum(map(len, bodies)), self, adds)
-            taken = self._rig.bookie.writes.add_run(run)
+            taken = self._rig.bookie.writes.add_run(packed(run) if self._chance.random() < 0.5 else run)
         except BkctlError:
             self._ended()
             return

@@ -13,7 +13,7 @@ from bkctl.codec.digest import Digester
 from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
-from bkctl.engine.add_run import AddRun, SingleAdd
+from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.held_adds import HeldAddsSettings
@@ -54,7 +54,7 @@ class Answers:
         self._changed = threading.Condition()
         self.good: list[object] = []
         self.bad: list[tuple[object, BkctlError]] = []
-        self.again: list[AddRun] = []
+        self.again: list[AddRun | RecordRun] = []
 
     def journaled(self, batches: list[JournalBatch]) -> None:
         with self._changed:
@@ -66,7 +66,7 @@ class Answers:
             self.bad += [(batch.context, error) for batch in batches]
             self._changed.notify_all()
 
-    def add_again(self, run: AddRun) -> None:
+    def add_again(self, run: AddRun | RecordRun) -> None:
         with self._changed:
             self.again.append(run)
             self._changed.notify_all()

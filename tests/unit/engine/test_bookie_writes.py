@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import struct
 import threading
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from bkctl.codec import journal as journal_codec
-from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd, framed
+from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd
 from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.errors import (
     BadRequestError,
@@ -37,6 +36,7 @@ from tests.support.engine_rig import (
     entry_body,
     small_settings,
 )
+from tests.support.packed_run import packed
 
 
 def journal_bytes(rig: EngineRig) -> bytes:
@@ -69,22 +69,6 @@ def test_a_run_needs_every_ledger_open_under_its_key(rig: EngineRig) -> None:
         assert not rig.bookie.writes.add_run(rig.run_of([(5, 3)], answers, key=OTHER_KEY))
         with pytest.raises(NoEntryError):
             rig.bookie.reads.read(5, 3)
-
-
-def packed(run: AddRun) -> RecordRun:
-    """The run as the compiled kernels make it."""
-    counts = Counter(run.grants)
-    return RecordRun(
-        list(counts),
-        [-1] * len(counts),
-        list(counts.values()),
-        b"".join(framed(run.bodies)),
-        run.count,
-        run.size_bytes,
-        run.sink,
-        run.context,
-        lambda: run,
-    )
 
 
 @pytest.mark.parametrize("as_run", [lambda run: run, packed], ids=["lists", "packed"])
