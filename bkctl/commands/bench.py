@@ -18,7 +18,7 @@ from bkctl.errors import UsageError
 if TYPE_CHECKING:
     from bkctl.admin.load.settings import LoadReport
 
-app = noun_app("[online] [writes] Put load on a bookie and measure it.")
+app = noun_app("Put load on a bookie and measure it.")
 
 SCHEMA: Schema = (
     Key("operations", "int", "answers in the measured time"),
@@ -74,11 +74,6 @@ FirstLedgerOption = Annotated[
     typer.Option("--first-ledger", metavar="ID", help="Id of the first ledger; the others follow it."),
 ]
 PasswordOption = Annotated[str, typer.Option("--password", metavar="TEXT", help="Password of the ledgers.")]
-
-
-@app.callback()
-def noun() -> None:
-    """[online] [writes] Put load on a bookie and measure it."""
 
 
 @app.command("add")

@@ -14,9 +14,7 @@ from bkctl.commands.frame.output import Key, Schema, write_one
 if TYPE_CHECKING:
     from bkctl.metadata.api import MetadataStore
 
-_SUMMARY = "[online] [reads] [writes] A cluster as a whole: make it, show it."
-
-app = noun_app(_SUMMARY)
+app = noun_app("A cluster as a whole: make it, show it.")
 
 INFO_SCHEMA: Schema = (
     Key("uri", "string", "metadata URI"),
@@ -29,11 +27,6 @@ INFO_SCHEMA: Schema = (
     Key("autorecovery_enabled", "bool", "whether lost replicas are put back"),
     Key("auditor", "string or null", "who looks for lost replicas, null where nobody does"),
 )
-
-
-@app.callback()
-def noun() -> None:
-    """[online] [reads] [writes] A cluster as a whole: make it, show it."""
 
 
 @app.command("info")

@@ -26,9 +26,15 @@ from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 from bkctl.errors import NotFoundError, UsageError
 
-_SUMMARY = "[offline] [reads] [writes] Contexts: names for clusters, with what a line would say of them."
+app = noun_app(
+    """Contexts: names for clusters, with what a line would say of them.
 
-app = noun_app(_SUMMARY)
+    They are kept in bkctl/contexts.json in $XDG_CONFIG_HOME (~/.config), which only its owner can read, and
+    name files for secrets. An option on the line counts before a context; one that -c names counts before the
+    environment's variables; the one of BKCTL_CONTEXT, or of 'context use', behind them. With '-c none' a line
+    runs in no context.
+    """
+)
 
 SCHEMA: Schema = (
     Key("name", "string", "name of the context"),
@@ -71,17 +77,6 @@ ThemeOption = Annotated[
 
 def _file_option(name: str, text: str) -> Any:
     return typer.Option(name, metavar="FILE", help=text)
-
-
-@app.callback()
-def noun() -> None:
-    """[offline] [reads] [writes] Contexts: names for clusters, with what a line would say of them.
-
-    They are kept in bkctl/contexts.json in $XDG_CONFIG_HOME (~/.config), which only its owner can read, and
-    name files for secrets. An option on the line counts before a context; one that -c names counts before the
-    environment's variables; the one of BKCTL_CONTEXT, or of 'context use', behind them. With '-c none' a line
-    runs in no context.
-    """
 
 
 @app.command("add")

@@ -14,7 +14,7 @@ from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, writ
 if TYPE_CHECKING:
     from bkctl.admin.error_codes import ErrorCode
 
-app = noun_app("[offline] [reads] Say what a BookKeeper error code means, and what to do.")
+app = noun_app()
 
 SCHEMA: Schema = (
     Key("place", "string", "client, wire_v2, wire_v3, bookie, or bookie_exit (of the bookie's process)"),

@@ -12,7 +12,7 @@ from bkctl.commands.frame.options import OutputOption, PathArgument, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_rows
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app("[offline] [reads] Identify a BookKeeper file or directory and summarise what it holds.")
+app = noun_app()
 
 SCHEMA: Schema = (
     Key("path", "string", "the file, or the directory of a database"),

@@ -29,9 +29,7 @@ from bkctl.vfs import PosixFileSystem
 if TYPE_CHECKING:
     from bkctl.admin.journals.mark_change import MarkChange
 
-app = noun_app(
-    "[offline] [reads] [writes] The last marks of a bookie: everything journaled before is in its logs."
-)
+app = noun_app("The last marks of a bookie: everything journaled before is in its logs.")
 
 SCHEMA: Schema = (
     Key("path", "string", "the lastMark file"),
@@ -59,11 +57,6 @@ SET_SCHEMA: Schema = (
     Key("records", "int or null", "of replayed: how many records"),
     Key("detail", "string or null", "what else there is to say"),
 )
-
-
-@app.callback()
-def noun() -> None:
-    """[offline] [reads] [writes] The last marks of a bookie: everything journaled before is in its logs."""
 
 
 @app.command("show")

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from bkctl.codec.maintenance import Maintenance
     from bkctl.metadata.api import MetadataStore
 
-app = noun_app("[online] [reads] [writes] Keep autorecovery from copying while bookies are worked on.")
+app = noun_app(
+    """Keep autorecovery from copying while bookies are worked on.
+
+    The record of it is kept in the metadata store, where all commands see it; Java's tools do not.
+    """
+)
 
 _RECORD: Schema = (
     Key("by", "string or null", "who began it, user@host"),
@@ -40,14 +45,6 @@ CHANGE_SCHEMA: Schema = (
     Key("kept", "array", "what 'end' has not set back, because somebody has changed it since"),
     Key("dry_run", "bool", "whether nothing was changed"),
 )
-
-
-@app.callback()
-def noun() -> None:
-    """[online] [reads] [writes] Keep autorecovery from copying while bookies are worked on.
-
-    The record of it is kept in the metadata store, where all commands see it; Java's tools do not.
-    """
 
 
 @app.command("begin")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bkctl.admin.ledgers.pulsar_orphans import JudgedLedger, NamedLedgers
     from bkctl.metadata.api import MetadataStore, StoredLedger
 
-app = noun_app("[online] [reads] Ledgers as Apache Pulsar's metadata know them.")
+app = noun_app("Ledgers as Apache Pulsar's metadata know them.")
 
 ORPHANS_SCHEMA: Schema = (
     Key("ledger", "int", "ledger id"),
@@ -37,11 +37,6 @@ ORPHANS_SCHEMA: Schema = (
 
 #: Undecodable nodes that are named on stderr.
 _SHOWN_MAX = 10
-
-
-@app.callback()
-def noun() -> None:
-    """[online] [reads] Ledgers as Apache Pulsar's metadata know them."""
 
 
 @app.command("orphans")

@@ -25,7 +25,7 @@ from bkctl.vfs import PosixFileSystem
 if TYPE_CHECKING:
     from bkctl.admin.ledgers.known_ledgers import Cluster
 
-app = noun_app("[offline] [online] [reads] Who uses the space: ledgers, topics, applications, bookies.")
+app = noun_app()
 
 SCHEMA: Schema = (
     Key("dir", "string", "directory of the entry logs (files, by ledger or dir)", wide=True),

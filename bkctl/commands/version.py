@@ -10,7 +10,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one
 
-app = noun_app("Show versions.")
+app = noun_app()
 
 KEYS: Schema = (
     Key("bkctl", "string", "version of bkctl"),

@@ -20,7 +20,7 @@ import typer
 from bkctl import __version__, errors
 from bkctl.commands.frame.nouns import EXIT_CODES, NOUNS, Noun, top_level_help
 from bkctl.commands.frame.options import EntryOption, LogOption, OutputOption, PathsArgument, noun_app
-from bkctl.commands.frame.root import describe
+from bkctl.commands.frame.root import describe, load
 
 BKCTL = [sys.executable, "-m", "bkctl"]
 
@@ -178,6 +178,27 @@ def test_help_of_a_noun_and_its_verbs(run_cli: Any, noun: str) -> None:
     assert done.exit_code == 0
     assert done.stdout == run_cli(noun, "--help").stdout
     assert "[reads]" in done.stdout or "[writes]" in done.stdout
+
+
+def test_the_page_of_a_noun_opens_with_the_class_that_the_top_level_help_shows() -> None:
+    for noun in NOUNS.values():
+        opening = load(noun).help or ""
+        assert opening.startswith(f"{noun.safety} "), noun.name
+        assert not opening.removeprefix(f"{noun.safety} ").startswith("["), noun.name
+
+
+@pytest.mark.parametrize(
+    ("noun", "said"),
+    [
+        ("autorecovery", "a change counts for all of the cluster."),
+        ("context", "With '-c none' a line runs in no context."),
+        ("maintenance", "Java's tools do not."),
+        ("repair", "No bookie reads it."),
+    ],
+)
+def test_the_page_of_a_noun_shows_all_of_its_text(run_cli: Any, noun: str, said: str) -> None:
+    shown = " ".join(run_cli(noun, "--help").stdout.partition("Options:")[0].split())
+    assert shown.endswith(said)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -19,9 +19,12 @@ from bkctl.commands.frame.output import Key, Schema, write_one
 if TYPE_CHECKING:
     from bkctl.metadata.api import MetadataStore
 
-_SUMMARY = "[online] [reads] [writes] Lost replicas: who puts them back, which are missing, and the switches."
+app = noun_app(
+    """Lost replicas: who puts them back, which are missing, and the switches.
 
-app = noun_app(_SUMMARY)
+    The marks, locks and switches are those of Java's autorecovery; a change counts for all of the cluster.
+    """
+)
 
 STATUS_SCHEMA: Schema = (
     Key("enabled", "bool", "whether marked ledgers are replicated, by any worker of the cluster"),
@@ -55,14 +58,6 @@ class CheckName(StrEnum):
     LEDGERS = "ledgers"
     PLACEMENT = "placement"
     REPLICAS = "replicas"
-
-
-@app.callback()
-def noun() -> None:
-    """[online] [reads] [writes] Lost replicas: who puts them back, which are missing, and the switches.
-
-    The marks, locks and switches are those of Java's autorecovery; a change counts for all of the cluster.
-    """
 
 
 @app.command("status")

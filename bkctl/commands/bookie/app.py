@@ -25,9 +25,7 @@ from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 if TYPE_CHECKING:
     from bkctl.server.life.bookie_service import StartReport
 
-_SUMMARY = "[online] [writes] A bookie's life: make it, start it, ask it, empty it."
-
-app = noun_app(_SUMMARY)
+app = noun_app("A bookie's life: make it, start it, ask it, empty it.")
 
 START_SCHEMA: Schema = (
     Key("bookie", "string", "id under which the bookie is registered"),
@@ -74,11 +72,6 @@ STATUS_SCHEMA: Schema = (
     Key("free_bytes", "int or null", "free bytes of its ledger directories' disks"),
     Key("total_bytes", "int or null", "all bytes of them"),
 )
-
-
-@app.callback()
-def noun() -> None:
-    """[online] [writes] A bookie's life: make it, start it, ask it, empty it."""
 
 
 @app.command("start")

@@ -24,7 +24,7 @@ from bkctl.commands.frame.output import Key, Schema, write_rows
 if TYPE_CHECKING:
     from bkctl.client.bookies import DiskSpace, KnownBookie, Probe
 
-app = noun_app("[online] [reads] [writes] The bookies of a cluster: list, ask, probe, drain, rename them.")
+app = noun_app("The bookies of a cluster: list, ask, probe, drain, rename them.")
 
 LIST_SCHEMA: Schema = (
     Key("bookie", "string", "id of the bookie"),
@@ -87,11 +87,6 @@ TimeoutOption = Annotated[
         help="How long to wait for a bookie.",
     ),
 ]
-
-
-@app.callback()
-def noun() -> None:
-    """[online] [reads] [writes] The bookies of a cluster: list, ask, probe, drain, rename them."""
 
 
 @app.command("list")

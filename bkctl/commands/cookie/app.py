@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bkctl.codec.cookie import Cookie
     from bkctl.metadata.api import MetadataStore
 
-app = noun_app("[offline] [online] [reads] [writes] Cookies of a bookie: show, compare, make, store, remove.")
+app = noun_app("Cookies of a bookie: show, compare, make, store, remove.")
 
 SCHEMA: Schema = (
     Key("path", "string", "the VERSION file, or the znode in a dump or in the metadata store"),
@@ -63,11 +63,6 @@ TargetsArgument = Annotated[
         help="Bookie directories, VERSION files or dumps; or bookie ids, looked up in the metadata store.",
     ),
 ]
-
-
-@app.callback()
-def noun() -> None:
-    """[offline] [online] [reads] [writes] Cookies of a bookie: show, compare, make, store, remove."""
 
 
 @app.command("get")

@@ -22,7 +22,7 @@ from bkctl.commands.frame.targets import default_paths
 from bkctl.commands.frame.view_options import current_view
 from bkctl.errors import UsageError
 
-app = noun_app("[offline] [online] [reads] Examine a bookie's directories, or a live bookie.")
+app = noun_app()
 
 SCHEMA: Schema = (
     Key(

@@ -55,9 +55,7 @@ from bkctl.scan.files import entrylogs
 from bkctl.scan.files.paths import entry_logs
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app(
-    "[offline] [reads] [writes] What is in the entry logs of a bookie, and what can be saved of it."
-)
+app = noun_app("What is in the entry logs of a bookie, and what can be saved of it.")
 
 
 LIST_SCHEMA: Schema = (

@@ -25,13 +25,14 @@ PASSWORD_FILE_VARIABLE = "BKCTL_LEDGER_PASSWORD_FILE"  # noqa: S105 - as below
 PASSWORD_VARIABLE = "BKCTL_LEDGER_PASSWORD"  # noqa: S105 - the variable's name, not a password
 
 
-def noun_app(summary: str) -> typer.Typer:
+def noun_app(text: str = "") -> typer.Typer:
     """Make the typer app of a noun: plain help, no tracebacks of its own.
 
-    The noun's module exposes the app as ``app``.
+    The noun's module exposes the app as ``app``. ``text`` opens the noun's own page of help, behind the
+    safety class that ``NOUNS`` has; a noun without verbs has the page of its command.
     """
     return typer.Typer(
-        help=summary,
+        help=text,
         add_completion=False,
         no_args_is_help=True,
         rich_markup_mode=None,

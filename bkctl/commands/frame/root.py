@@ -147,6 +147,8 @@ def load(noun: Noun) -> Command:
     app: typer.Typer = importlib.import_module(noun.module).app
     command = typer.main.get_group(app) if noun.verbs else typer.main.get_command(app)
     command.name = noun.name
+    if noun.verbs:
+        command.help = f"{noun.safety} {command.help or noun.summary}"
     hide_old_names(command)
     show_metavars_alone(command)
     for verb in getattr(command, "commands", {}).values():

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bkctl.admin.gc.plan import Candidates
     from bkctl.admin.gc.survey import Survey
 
-app = noun_app("[offline] [online] [reads] [writes] Garbage in entry logs: explain, plan, reclaim.")
+app = noun_app("Garbage in entry logs: explain, plan, reclaim.")
 
 _QuickOption = Annotated[
     bool,
@@ -53,11 +53,6 @@ _MinorThresholdOption = Annotated[
 _MajorThresholdOption = Annotated[
     float, typer.Option("--major", metavar="SHARE", parser=threshold_share, help="majorCompactionThreshold.")
 ]
-
-
-@app.callback()
-def noun() -> None:
-    """[offline] [online] [reads] [writes] Garbage in entry logs: explain, plan, reclaim."""
 
 
 @app.command("explain")

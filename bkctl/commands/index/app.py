@@ -20,7 +20,7 @@ from bkctl.scan.files.paths import directories
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app("[offline] [reads] [writes] Location and ledger indexes: RocksDB or .idx files.")
+app = noun_app("Location and ledger indexes: RocksDB or .idx files.")
 
 LOCATION_SCHEMA: Schema = (
     Key("dir", "string", "directory of the index; a log id means something only with it"),

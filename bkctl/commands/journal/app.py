@@ -47,7 +47,7 @@ from bkctl.scan.files import journals
 from bkctl.scan.files.paths import journals as find_journals
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app("[offline] [reads] [writes] What is in the journals of a bookie, and what can be saved of it.")
+app = noun_app("What is in the journals of a bookie, and what can be saved of it.")
 
 LIST_SCHEMA: Schema = (
     Key("dir", "string", "directory of the journal", wide=True),

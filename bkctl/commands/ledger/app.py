@@ -34,18 +34,11 @@ from bkctl.errors import NotFoundError
 if TYPE_CHECKING:
     from bkctl.metadata.api import MetadataStore, StoredLedger
 
-_SUMMARY = "[online] [reads] [writes] Ledgers: list, show, write, read, recover, fence, delete them."
-
-app = noun_app(_SUMMARY)
+app = noun_app("Ledgers: list, show, write, read, recover, fence, delete them.")
 
 SHOW_SCHEMA: Schema = (*LEDGER_KEYS, SECRET_KEY)
 
 SecretsOption = Annotated[bool, typer.Option("--show-secrets", help="Print the ledger's password as well.")]
-
-
-@app.callback()
-def noun() -> None:
-    """[online] [reads] [writes] Ledgers: list, show, write, read, recover, fence, delete them."""
 
 
 @app.command("list")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bkctl.admin.metadata_dump import DumpedNode
     from bkctl.metadata.api import MetadataStore
 
-app = noun_app("[online] [reads] The metadata store: dump it, show a node or the cluster.")
+app = noun_app("The metadata store: dump it, show a node or the cluster.")
 
 DUMP_SCHEMA: Schema = (
     Key("path", "string", "the file that was written"),
@@ -50,11 +50,6 @@ SHOW_SCHEMA: Schema = (
     Key("value", "object, string or null", "its data decoded, without passwords (with a path)"),
     Key("data", "string", "its data, base64, with --show-secrets (with a path)"),
 )
-
-
-@app.callback()
-def noun() -> None:
-    """[online] [reads] The metadata store: dump it, show a node or the cluster."""
 
 
 @app.command("dump")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bkctl.pipeline.job import Job
     from bkctl.pipeline.results import Outcome
 
-app = noun_app("[offline] [reads] [writes] Fleet-wide audits over what bookies have on disk.")
+app = noun_app("Fleet-wide audits over what bookies have on disk.")
 
 #: Rows of a table of findings that a terminal shows.
 _ROWS_SHOWN = 20
@@ -177,11 +177,6 @@ _AcceptLoss = Annotated[
     bool,
     typer.Option("--accept-loss", help="index-rebuild: go on over damaged logs, mark what may lack entries."),
 ]
-
-
-@app.callback()
-def noun() -> None:
-    """[offline] [reads] [writes] Fleet-wide audits over what bookies have on disk."""
 
 
 @app.command("list")

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from bkctl.admin.top.source import SampleSource
     from bkctl.tui.orders import Orders
 
-app = noun_app(
-    "[online] [reads] [writes] Watch bookies live: every queue, cache and disk, and the bottleneck."
-)
+app = noun_app()
 
 INTERVAL_MS_MIN = 100
 INTERVAL_MS_MAX = 3_600_000
