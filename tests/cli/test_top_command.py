@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import os
@@ -11,20 +10,20 @@ import pty
 import signal
 import subprocess
 import sys
-import types
-import typing
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bkctl.admin.top.sample import ClusterSample
-from bkctl.admin.top.sample_json import decode_sample
+from bkctl.admin.top.sample import AutorecoveryState, RecoveryWorker
+from bkctl.admin.top.sample_json import decode_sample, encode_sample
 from bkctl.commands.top.keys import ROW_SCHEMA, SAMPLE_SCHEMA
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.embedded import LocalCluster
 from tests.demo_client import DemoClient
+from tests.support.top_samples import bookie_sample, cluster_sample
 
 Run = Callable[..., Any]
 QUICK = ("--interval", "100ms")
@@ -255,23 +254,33 @@ def test_half_a_terminal_is_none(url: str) -> None:
     assert "the screen needs a terminal" in done.stderr
 
 
-def keys_of(kind: object, path: str) -> Iterator[str]:
-    """The keys that a dataclass has as JSON, as the schema names them."""
-    assert isinstance(kind, type)
-    hints = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        key = f"{path}{field.name}"
-        yield key
-        inner = hints[field.name]
-        if isinstance(inner, types.UnionType):
-            (inner,) = (each for each in inner.__args__ if each is not type(None))
-        if typing.get_origin(inner) is tuple:
-            yield from keys_of(typing.get_args(inner)[0], f"{key}[].")
-        elif dataclasses.is_dataclass(inner):
-            yield from keys_of(inner, f"{key}.")
+WORDS = {bool: "bool", int: "int", float: "number", str: "string"}
 
 
-def test_the_schema_names_every_key_of_a_sample_in_order(run_cli: Run) -> None:
-    assert [key.key for key in SAMPLE_SCHEMA] == list(keys_of(ClusterSample, ""))
+def keys_of(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """The keys of a printed sample with the words for their types, a list's by its first object."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield f"{path}{name}", "object"
+            yield from keys_of(value, f"{path}{name}.")
+        elif isinstance(value, list):
+            yield f"{path}{name}", "array of objects"
+            yield from keys_of(value[0], f"{path}{name}[].")
+        else:
+            yield f"{path}{name}", "null" if value is None else WORDS[type(value)]
+
+
+def test_the_schema_names_every_key_of_a_sample_in_order_with_its_type(run_cli: Run) -> None:
+    workers = (RecoveryWorker(host="h", ledgers=1),)
+    sample = replace(
+        cluster_sample(3, bookie_sample("b")),
+        autorecovery=AutorecoveryState(enabled=True, ledgers=1, workers=workers),
+    )
+    found = list(keys_of(json.loads(encode_sample(sample))))
+    assert [key.key for key in SAMPLE_SCHEMA] == [name for name, _ in found]
+    for key, (name, word) in zip(SAMPLE_SCHEMA, found, strict=True):
+        assert word in (key.type.removesuffix(" or null"), "null"), name
+        assert word != "null" or key.type.endswith(" or null"), name
     printed = json.loads(run_cli("top", "--schema", "-o", "json").stdout)
     assert [row["key"] for row in printed] == [key.key for key in SAMPLE_SCHEMA]
+    assert all(row["meaning"] for row in printed)

@@ -3,6 +3,8 @@
 Every value is about the time between two questions to the bookie (a rate, a quantile of that time), or about
 the moment of the second one. None: the bookie does not report it. Rates are per second, MB are 10**6 bytes.
 
+Beside each field stands its meaning, as ``bkctl top --schema`` and the manual show it.
+
 A Java bookie's quantiles are of its last minute (``prometheusStatsLatencyRolloverSeconds``), those of a bkctl
 bookie of the time between the two questions, and None when nothing happened in it.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Annotated
 
 
 class Source(Enum):
@@ -65,27 +68,29 @@ def fullness(used: int | None, bound: int | None) -> float | None:
 class Bottleneck:
     """The stage that holds a bookie back, and ``why`` in one sentence with figures."""
 
-    stage: Stage
-    why: str
+    stage: Annotated[
+        Stage,
+        "none, disk_full, read_only, journal_disk, ledger_disk, compaction, read_cache, read_disk, cpu,"
+        " unknown",
+    ]
+    why: Annotated[str, "one sentence with figures"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A stage's queue.
+    """A stage's queue. Every bookie has all of them, in the order in which ``name`` names them.
 
-    ``name`` is one of ``write``, ``journal``, ``force_write``, ``callback``, ``read``, ``high_priority``,
-    ``long_poll``, ``flush``, all of them in this order for every bookie. ``length`` and ``bound`` are in
-    ``unit``; ``bound`` is None where something else bounds the stage.
+    ``length`` and ``bound`` are in ``unit``.
     """
 
-    name: str
-    length: int | None = None
-    bound: int | None = None
-    unit: str | None = None
-    wait_p99_ms: float | None = None
-    work_p99_ms: float | None = None
-    done_per_s: float | None = None
-    rejected_per_s: float | None = None
+    name: Annotated[str, "write, journal, force_write, callback, read, high_priority, long_poll, flush"]
+    length: Annotated[int | None, "what waits, in unit"] = None
+    bound: Annotated[int | None, "how much may wait; null where something else bounds it"] = None
+    unit: Annotated[str | None, "entries, groups, requests, bytes"] = None
+    wait_p99_ms: Annotated[float | None, "from entering the queue to leaving it"] = None
+    work_p99_ms: Annotated[float | None, "the work itself"] = None
+    done_per_s: Annotated[float | None, "in unit, or requests"] = None
+    rejected_per_s: Annotated[float | None, "refused because it was full"] = None
 
     @property
     def fullness(self) -> float | None:
@@ -97,10 +102,10 @@ class Queue:
 class WriteCacheHalf:
     """One of the two write caches of a ledger directory. A Java bookie reports both together, as one half."""
 
-    dir: str
-    bytes: int
-    bound: int | None = None
-    flushing: bool | None = None
+    dir: Annotated[str, "ledger directory"]
+    bytes: Annotated[int, "bytes held"]
+    bound: Annotated[int | None, "bytes it may hold"] = None
+    flushing: Annotated[bool | None, "whether this half is being flushed; null for both as one (Java)"] = None
 
     @property
     def fullness(self) -> float | None:
@@ -116,14 +121,14 @@ class ReadCacheState:
     ``wasted_rate``: of the entries that were read ahead, the share that nobody asked for.
     """
 
-    dir: str
-    bytes: int | None = None
-    bound: int | None = None
-    hits_per_s: float | None = None
-    misses_per_s: float | None = None
-    hit_rate: float | None = None
-    read_ahead_per_s: float | None = None
-    wasted_rate: float | None = None
+    dir: Annotated[str, "ledger directory"]
+    bytes: Annotated[int | None, "bytes held"] = None
+    bound: Annotated[int | None, "bytes it may hold"] = None
+    hits_per_s: Annotated[float | None, "reads that it answered"] = None
+    misses_per_s: Annotated[float | None, "reads that went to the disk"] = None
+    hit_rate: Annotated[float | None, "hits of hits and misses, 0 to 1"] = None
+    read_ahead_per_s: Annotated[float | None, "entries read ahead"] = None
+    wasted_rate: Annotated[float | None, "of these, the share that nobody asked for, 0 to 1"] = None
 
     @property
     def fullness(self) -> float | None:
@@ -138,42 +143,45 @@ class JournalState:
     ``group_entries`` and ``group_bytes`` are means of one fsync.
     """
 
-    dir: str
-    sync_p50_ms: float | None = None
-    sync_p99_ms: float | None = None
-    syncs_per_s: float | None = None
-    sync_busy: float | None = None
-    """Share of the time that an fsync was under way, 0 to 1."""
-    group_entries: float | None = None
-    group_bytes: float | None = None
-    mb_per_s: float | None = None
-    mark_journal_id: int | None = None
-    mark_offset: int | None = None
+    dir: Annotated[str, "journal directory; its number where that is unknown (Java)"]
+    sync_p50_ms: Annotated[float | None, "median fsync"] = None
+    sync_p99_ms: Annotated[float | None, "99 % of the fsyncs were not slower"] = None
+    syncs_per_s: Annotated[float | None, "fsyncs"] = None
+    sync_busy: Annotated[
+        float | None,
+        "share of the time that one was under way, 0 to 1; Java's bookie counts whole milliseconds of each, "
+        "so null where none took one",
+    ] = None
+    group_entries: Annotated[float | None, "mean entries of an fsync"] = None
+    group_bytes: Annotated[float | None, "mean bytes of an fsync"] = None
+    mb_per_s: Annotated[float | None, "10^6 bytes written"] = None
+    mark_journal_id: Annotated[int | None, "file up to which everything is on disk"] = None
+    mark_offset: Annotated[int | None, "and the offset in it"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerDirState:
     """Entry logs and index of a ledger directory: what flushes do, and how long their steps take."""
 
-    dir: str
-    flushes_per_s: float | None = None
-    flushed_mb_per_s: float | None = None
-    flush_busy: float | None = None
-    """Share of the time that a flush was under way, 0 to 1."""
-    flush_p99_ms: float | None = None
-    log_write_p99_ms: float | None = None
-    force_p99_ms: float | None = None
-    locations_p99_ms: float | None = None
-    ledger_rows_p99_ms: float | None = None
-    active_logs: int | None = None
-    active_log_bytes: int | None = None
-    current_logs: int | None = None
-    """Entry logs that are being written; ``active_logs`` are those that were rolled."""
-    current_log_bytes: int | None = None
-    entries_flushed_per_s: float | None = None
-    disk_reads_per_s: float | None = None
-    disk_read_p99_ms: float | None = None
-    ledgers: int | None = None
+    dir: Annotated[str, "ledger directory"]
+    flushes_per_s: Annotated[float | None, "flushes of the write cache"] = None
+    flushed_mb_per_s: Annotated[float | None, "10^6 bytes written to entry logs"] = None
+    flush_busy: Annotated[float | None, "share of the time that a flush was under way, 0 to 1"] = None
+    flush_p99_ms: Annotated[float | None, "a whole flush"] = None
+    log_write_p99_ms: Annotated[float | None, "its step: entries to the entry log"] = None
+    force_p99_ms: Annotated[float | None, "its step: fsync of the entry log"] = None
+    locations_p99_ms: Annotated[float | None, "its step: rows of the location index"] = None
+    ledger_rows_p99_ms: Annotated[float | None, "its step: rows of the ledger index"] = None
+    active_logs: Annotated[
+        int | None, "rolled entry logs at the last collection, without those being written"
+    ] = None
+    active_log_bytes: Annotated[int | None, "and their bytes"] = None
+    current_logs: Annotated[int | None, "entry logs that are being written"] = None
+    current_log_bytes: Annotated[int | None, "and their bytes"] = None
+    entries_flushed_per_s: Annotated[float | None, "entries, and with them index rows, written"] = None
+    disk_reads_per_s: Annotated[float | None, "entries read from entry logs"] = None
+    disk_read_p99_ms: Annotated[float | None, "one of these"] = None
+    ledgers: Annotated[int | None, "ledgers that the index knows"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,22 +191,22 @@ class GcState:
     ``phase`` is ``idle`` between passes. ``progress`` is the share, 0 to 1, of the pass's logs that are done.
     """
 
-    dir: str
-    phase: str | None = None
-    log_id: int | None = None
-    in_force: bool | None = None
-    progress: float | None = None
-    passes: int | None = None
-    failed_passes: int | None = None
-    minor_compactions: int | None = None
-    major_compactions: int | None = None
-    deleted_ledgers: int | None = None
-    held_deletions: int | None = None
-    deleted_logs: int | None = None
-    reclaimed_bytes: int | None = None
-    compacted_bytes: int | None = None
-    compacted_mb_per_s: float | None = None
-    set_aside_logs: int | None = None
+    dir: Annotated[str, "ledger directory"]
+    phase: Annotated[str | None, "idle, listing, reading logs, deleting, compacting"] = None
+    log_id: Annotated[int | None, "log that is being read or compacted"] = None
+    in_force: Annotated[bool | None, "whether a collection that was asked for runs or waits"] = None
+    progress: Annotated[float | None, "share of the phase that is done, 0 to 1"] = None
+    passes: Annotated[int | None, "collections since the start"] = None
+    failed_passes: Annotated[int | None, "those that failed"] = None
+    minor_compactions: Annotated[int | None, "since the start"] = None
+    major_compactions: Annotated[int | None, "since the start"] = None
+    deleted_ledgers: Annotated[int | None, "since the start"] = None
+    held_deletions: Annotated[int | None, "ledgers whose deletion waits for a confirmation"] = None
+    deleted_logs: Annotated[int | None, "since the start"] = None
+    reclaimed_bytes: Annotated[int | None, "given back by deletion and compaction since the start"] = None
+    compacted_bytes: Annotated[int | None, "given back by compaction since the start"] = None
+    compacted_mb_per_s: Annotated[float | None, "10^6 bytes given back by compaction"] = None
+    set_aside_logs: Annotated[int | None, "damaged logs that are left alone"] = None
 
     @property
     def at_work(self) -> bool:
@@ -210,20 +218,20 @@ class GcState:
 class Disk:
     """The disk of a ledger directory. A Java bookie reports the fraction only."""
 
-    dir: str
-    used_fraction: float
-    used_bytes: int | None = None
-    total_bytes: int | None = None
-    full: bool | None = None
+    dir: Annotated[str, "ledger directory"]
+    used_fraction: Annotated[float, "0 to 1"]
+    used_bytes: Annotated[int | None, "bytes in use"] = None
+    total_bytes: Annotated[int | None, "all bytes"] = None
+    full: Annotated[bool | None, "whether it is above diskUsageThreshold"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRate:
     """A ledger that got entries: adds and bytes that this bookie took of it."""
 
-    ledger: int
-    adds_per_s: float
-    add_mb_per_s: float
+    ledger: Annotated[int, "id of the ledger"]
+    adds_per_s: Annotated[float, "entries of it that this bookie took"]
+    add_mb_per_s: Annotated[float, "10^6 bytes of them; in a batch of several ledgers shared by entries"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,50 +254,60 @@ class BookieSample:
     else is None or empty. ``answered_at_ms`` is the time (since 1970) of its last answer.
     """
 
-    bookie: str
-    source: Source | None = None
-    url: str | None = None
-    error: str | None = None
-    answered_at_ms: int | None = None
-    mode: Mode | None = None
-    failure: str | None = None
-    adds_per_s: float | None = None
-    reads_per_s: float | None = None
-    add_mb_per_s: float | None = None
-    read_mb_per_s: float | None = None
-    add_p50_ms: float | None = None
-    add_p99_ms: float | None = None
-    read_p50_ms: float | None = None
-    read_p99_ms: float | None = None
-    adds_held_per_s: float | None = None
-    """Adds that had to wait for room in a write cache or a journal queue."""
-    adds_refused_per_s: float | None = None
-    reads_refused_per_s: float | None = None
-    adds_in_progress: int | None = None
-    adds_in_progress_bound: int | None = None
-    connections: int | None = None
-    ledgers_in_use: int | None = None
-    queues: tuple[Queue, ...] = ()
-    write_cache: tuple[WriteCacheHalf, ...] = ()
-    read_cache: tuple[ReadCacheState, ...] = ()
-    read_cache_hit_rate: float | None = None
-    read_ahead_wasted_rate: float | None = None
-    journals: tuple[JournalState, ...] = ()
-    journal_sync_p99_ms: float | None = None
-    ledger_dirs: tuple[LedgerDirState, ...] = ()
-    gc: tuple[GcState, ...] = ()
-    disks: tuple[Disk, ...] = ()
-    busiest_ledgers: tuple[LedgerRate, ...] = ()
-    """The ledgers that get the most entries, the busiest first, at most 32; a Java bookie reports none."""
-    cpu_cores_used: float | None = None
-    cpu_cores_waited: float | None = None
-    """Threads that could run and had no processor, on average: other programs have them."""
-    cpu_cores_max: float | None = None
-    """Cores that the process could use: 1 where one lock lets one thread run at a time."""
-    rss_bytes: int | None = None
-    replicated_mb_per_s: float | None = None
-    """The copies of the replication worker beside the bookie; None where none runs, or none is reported."""
-    bottleneck: Bottleneck = field(
+    bookie: Annotated[str, "id of the bookie, host:port of its URL where its answer lacks it"]
+    source: Annotated[Source | None, "bkctl (snapshot) or java (Prometheus)"] = None
+    url: Annotated[str | None, "where it was asked"] = None
+    error: Annotated[str | None, "why there is no answer; everything else is null or empty then"] = None
+    answered_at_ms: Annotated[int | None, "its last answer, milliseconds since 1970"] = None
+    mode: Annotated[
+        Mode | None, "rw, ro, starting, stopping; down: it has a cookie and is not registered"
+    ] = None
+    failure: Annotated[str | None, "what has ended the bookie's storage"] = None
+    adds_per_s: Annotated[float | None, "adds answered"] = None
+    reads_per_s: Annotated[float | None, "reads answered"] = None
+    add_mb_per_s: Annotated[float | None, "10^6 bytes of entries taken"] = None
+    read_mb_per_s: Annotated[float | None, "10^6 bytes of entries given"] = None
+    add_p50_ms: Annotated[float | None, "median add, from arrival to answer"] = None
+    add_p99_ms: Annotated[float | None, "99 % were not slower"] = None
+    read_p50_ms: Annotated[float | None, "median read"] = None
+    read_p99_ms: Annotated[float | None, "99 % were not slower"] = None
+    adds_held_per_s: Annotated[
+        float | None,
+        "adds that waited for room in write cache or journal queue",
+    ] = None
+    adds_refused_per_s: Annotated[float | None, "adds answered with an error"] = None
+    reads_refused_per_s: Annotated[float | None, "reads answered with an error"] = None
+    adds_in_progress: Annotated[int | None, "arrived and not answered"] = None
+    adds_in_progress_bound: Annotated[int | None, "where sockets are not read any more"] = None
+    connections: Annotated[int | None, "open ones"] = None
+    ledgers_in_use: Annotated[int | None, "ledgers held open"] = None
+    queues: Annotated[tuple[Queue, ...], "the stages' queues"] = ()
+    write_cache: Annotated[tuple[WriteCacheHalf, ...], "the halves of the write caches"] = ()
+    read_cache: Annotated[tuple[ReadCacheState, ...], "the read caches"] = ()
+    read_cache_hit_rate: Annotated[float | None, "of all read caches, 0 to 1"] = None
+    read_ahead_wasted_rate: Annotated[float | None, "of all read caches, 0 to 1"] = None
+    journals: Annotated[tuple[JournalState, ...], "the journals"] = ()
+    journal_sync_p99_ms: Annotated[float | None, "of the slowest journal"] = None
+    ledger_dirs: Annotated[tuple[LedgerDirState, ...], "entry logs and indexes"] = ()
+    gc: Annotated[tuple[GcState, ...], "garbage collectors"] = ()
+    disks: Annotated[tuple[Disk, ...], "the ledger directories' disks"] = ()
+    busiest_ledgers: Annotated[
+        tuple[LedgerRate, ...], "ledgers that get the most entries, 32 at most; none of Java"
+    ] = ()
+    """The busiest first."""
+    cpu_cores_used: Annotated[float | None, "processors that the process kept busy"] = None
+    cpu_cores_waited: Annotated[
+        float | None,
+        "threads that could run and had no processor, on average",
+    ] = None
+    """Other programs have the processors."""
+    cpu_cores_max: Annotated[float | None, "processors that it could use; 1 for Python with its lock"] = None
+    rss_bytes: Annotated[int | None, "memory in use"] = None
+    replicated_mb_per_s: Annotated[
+        float | None, "10^6 bytes that the replication worker beside it copies"
+    ] = None
+    """None where no worker runs, or none is reported."""
+    bottleneck: Annotated[Bottleneck, "what holds it back"] = field(
         default_factory=lambda: Bottleneck(stage=Stage.UNKNOWN, why="no answer yet")
     )
 
@@ -303,8 +321,8 @@ class BookieSample:
 class RecoveryWorker:
     """A replication worker: the host that its locks name, and how many ledgers it has under lock."""
 
-    host: str
-    ledgers: int
+    host: Annotated[str, "host that the locks name"]
+    ledgers: Annotated[int, "ledgers that it has under lock"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,13 +334,13 @@ class AutorecoveryState:
     operator whose maintenance has not ended.
     """
 
-    enabled: bool
-    auditor: str | None = None
-    ledgers: int
-    more_ledgers: bool = False
-    ledgers_done_per_s: float | None = None
-    workers: tuple[RecoveryWorker, ...] = ()
-    maintenance: str | None = None
+    enabled: Annotated[bool, "whether it is switched on"]
+    auditor: Annotated[str | None, "bookie that is elected"] = None
+    ledgers: Annotated[int, "ledgers that are marked as missing replicas, 1000 at most"]
+    more_ledgers: Annotated[bool, "whether there are more"] = False
+    ledgers_done_per_s: Annotated[float | None, "marks that went, null where not all were counted"] = None
+    workers: Annotated[tuple[RecoveryWorker, ...], "replication workers by their locks: host, ledgers"] = ()
+    maintenance: Annotated[str | None, "who has begun a maintenance that is on"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,10 +351,14 @@ class ClusterSample:
     it named before.
     """
 
-    taken_at_ms: int
-    interval_s: float
-    bookies: tuple[BookieSample, ...]
-    discovery_error: str | None = None
-    notice: str | None = None
-    """A notice for the person who watches: that the recording has ended, and why."""
-    autorecovery: AutorecoveryState | None = None
+    taken_at_ms: Annotated[int, "when, milliseconds since 1970"]
+    interval_s: Annotated[float, "seconds since the sample before, over which the rates are"]
+    bookies: Annotated[tuple[BookieSample, ...], "the bookies, ascending by id"]
+    discovery_error: Annotated[
+        str | None,
+        "why the metadata store could not be asked, or not all were",
+    ] = None
+    notice: Annotated[str | None, "that the recording has ended, and why"] = None
+    autorecovery: Annotated[
+        AutorecoveryState | None, "putting replicas back, null where the store was not asked"
+    ] = None

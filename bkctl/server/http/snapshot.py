@@ -22,26 +22,22 @@ connections_closed      by reason
 queues                  the stages of the architecture, of all journals or directories together: ``name``,
                         ``unit``, ``length``, ``bound`` (0: something else bounds it), ``done``, ``failed``,
                         ``rejected``, ``waited``, ``worked``
-journals                ``directory``, ``mark`` (journal_id, offset), ``groups``, ``bytes_written``,
-                        ``padding_bytes``, ``rolls``, ``syncs``, ``entries``, ``sync``, ``queue`` and
-                        ``force_write`` (length, bound), ``flushes`` by reason
+journals                ``directory``, ``mark`` (journal_id, offset), ``queue`` and ``force_write`` (length,
+                        bound), ``flushes`` by reason, and the keys of ``JOURNAL``
 storages                of each ledger directory: both ``write_cache`` halves (bytes, bound, flushing),
-                        ``read_cache_bytes``, ``read_cache_bound``, ``flushes``, ``flushed_bytes``,
-                        ``flushed_entries``, ``flush_failures``, ``flush``, ``flush_steps``, ``puts``,
-                        ``put_bytes``, ``refused_puts``, ``write_cache_hits``, ``read_cache_hits``,
-                        ``disk_reads``, ``disk_read``, ``absent``, ``read_ahead_calls``,
-                        ``read_ahead_entries``, ``ledgers``
+                        and the keys of ``CACHES``, ``LEDGERS``, ``READS``, ``FLUSHES``
 gc                      of each ledger directory: ``phase``, ``progress`` (0 to 1, null where a phase has
-                        none), ``log_id``, ``in_force`` and what was collected since the start
+                        none), ``log_id``, ``in_force``, and the keys of ``ACTIVE_LOGS``, ``GC``
 checkpoint              ``failed``, ``duration``
 disks                   of each ledger directory: ``directory``, ``total_bytes``, ``free_bytes``, ``full``
 process                 ``monotonic_s`` (when this was), ``cpu_s``, ``cpu_wait_s``, ``cores``,
                         ``cores_usable``, ``rss_bytes``, ``threads``; see ``process_usage``
 ======================= ====================================================================================
 
-Times (``latency``, ``waited``, ``worked``, ``sync``, ``duration`` and so on) are objects with ``count``,
-``total_ms``, ``p50_ms``, ``p99_ms``, ``max_ms`` over the bookie's life, and ``buckets``: pairs of a longest
-time in ms and the events up to it that are in none of the pairs before.
+The tables in capitals are those of ``metrics.catalogue``. Times (``latency``, ``waited``, ``worked``,
+``sync``, ``duration`` and so on) are objects with ``count``, ``total_ms``, ``p50_ms``, ``p99_ms``, ``max_ms``
+over the bookie's life, and ``buckets``: pairs of a longest time in ms and the events up to it that are in
+none of the pairs before.
 """
 
 from __future__ import annotations
