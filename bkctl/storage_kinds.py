@@ -32,7 +32,6 @@ class StorageKind:
     =================== ==================================================================================
     name                what ``--storage`` takes
     classes             values of ``ledgerStorageClass`` that choose it
-    served_classes      those of them that a bookie of this program starts on
     indexes             its index, as ``BookieDirectory.indexes`` names it; what a bookie cannot do without
                         comes first
     traces              names in a ``current`` directory that only it leaves, whole or moved away by a tool
@@ -48,7 +47,6 @@ class StorageKind:
 
     name: str
     classes: tuple[str, ...]
-    served_classes: tuple[str, ...]
     indexes: tuple[str, ...]
     traces: tuple[str, ...]
     has_databases: bool
@@ -76,7 +74,6 @@ class StorageKind:
 DB = StorageKind(
     name="db",
     classes=(DB_LEDGER_STORAGE,),
-    served_classes=(DB_LEDGER_STORAGE,),
     indexes=("locations", "ledgers"),
     traces=("locations", "ledgers", "metadata-cache"),
     has_databases=True,
@@ -87,7 +84,6 @@ DB = StorageKind(
 IDX = StorageKind(
     name="idx",
     classes=(SORTED_LEDGER_STORAGE, INTERLEAVED_LEDGER_STORAGE),
-    served_classes=(SORTED_LEDGER_STORAGE, INTERLEAVED_LEDGER_STORAGE),
     indexes=("idx",),
     traces=(),
     has_databases=False,

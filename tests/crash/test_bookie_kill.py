@@ -192,7 +192,7 @@ def test_no_kill_makes_the_bookie_forget(tmp_path: Path) -> None:
         "journalDirectories": ",".join(str(tmp_path / f"journal{number}") for number in range(directories)),
         "ledgerDirectories": ",".join(str(tmp_path / f"ledgers{number}") for number in range(directories)),
     }
-    keys["ledgerStorageClass"] = chance.choice([name for kind in KINDS for name in kind.served_classes])
+    keys["ledgerStorageClass"] = chance.choice([name for kind in KINDS for name in kind.classes])
     print(keys["ledgerStorageClass"])
     if directories > 1:
         keys["allowMultipleDirsUnderSameDiskPartition"] = "true"
