@@ -8,7 +8,8 @@
     memory://name                                        this process only, for tests
 
 The second piece of the scheme is the kind of ledger manager: ``null`` (or none: what LAYOUT says), ``flat``,
-``hierarchical`` or ``longhierarchical``. A driver is imported when a URI asks for it.
+``hierarchical`` or ``longhierarchical``. The first piece names a row of ``DRIVERS``; a driver is imported
+when a URI asks for it.
 
 Source: ``org.apache.bookkeeper.conf.AbstractConfiguration.getMetadataServiceUri``,
 ``meta.zk.ZKMetadataDriverBase``.
@@ -17,7 +18,9 @@ Source: ``org.apache.bookkeeper.conf.AbstractConfiguration.getMetadataServiceUri
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.ledger_path import LedgerLayout
@@ -26,9 +29,10 @@ from bkctl.extras import need
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.settings import MetadataSettings
 
-ZOOKEEPER = "zk"
-EMBEDDED = "embedded"
-MEMORY = "memory"
+if TYPE_CHECKING:
+    from bkctl.metadata.tree import NodeTree
+
+_ZOOKEEPER = "zk"
 
 #: The root below an embedded or memory store, and below Pulsar's chroot.
 DEFAULT_ROOT = "/ledgers"
@@ -71,26 +75,16 @@ def parse_metadata_uri(text: str) -> MetadataUri:
             f"metadata URI {text[:200]!r}: expected zk://host:port/ledgers, embedded:///absolute/path or the "
             "like"
         )
-    driver, plus, kind = found["scheme"].lower().partition("+")
-    authority, path = found["authority"], found["path"] or ""
-    if driver == ZOOKEEPER:
-        layout = _layout(text, kind if plus else "null")
-        return MetadataUri(text, driver, layout, _servers(text, authority), _root(text, path))
-    if driver not in (EMBEDDED, MEMORY):
+    name, plus, kind = found["scheme"].lower().partition("+")
+    driver = DRIVERS.get(name)
+    if driver is None:
         raise UsageError(
-            f"metadata URI {text[:200]!r}: unknown backend {driver!r} (known: zk, metadata-store:zk:, "
-            "embedded, memory)"
+            f"metadata URI {text[:200]!r}: unknown backend {name!r} (known: metadata-store:zk:, "
+            f"{', '.join(DRIVERS)})"
         )
     layout = _layout(text, kind if plus else "null")
-    if driver == MEMORY:
-        if path.strip("/"):
-            raise UsageError(f"metadata URI {text[:200]!r}: expected memory://name")
-        return MetadataUri(text, driver, layout, (), DEFAULT_ROOT, authority)
-    if authority or len(path) < 2 or path.endswith("/") or "\0" in path:
-        raise UsageError(
-            f"metadata URI {text[:200]!r}: expected embedded:///absolute/path/of/a/file (three slashes)"
-        )
-    return MetadataUri(text, driver, layout, (), DEFAULT_ROOT, path)
+    place = driver.place(text, found["authority"], found["path"] or "")
+    return MetadataUri(text, name, layout, place.servers, place.root, place.location)
 
 
 def open_metadata_store(
@@ -106,25 +100,77 @@ def open_metadata_store(
     settings = settings or MetadataSettings()
     clock = clock or SystemClock()
     from bkctl.metadata.store import TreeMetadataStore
-    from bkctl.metadata.tree import NodeTree
 
-    tree: NodeTree
-    if parsed.driver == ZOOKEEPER:
-        need("metadata in ZooKeeper", "kazoo")
-        from bkctl.metadata.zookeeper.tree import ZooKeeperTree
-
-        tree = ZooKeeperTree(parsed.servers, settings, clock)
-    elif parsed.driver == EMBEDDED:
-        from bkctl.metadata.embedded.tree import SqliteTree
-
-        tree = SqliteTree(parsed.location, settings, clock)
-    else:
-        from bkctl.metadata.memory import MemoryTree, shared_cluster
-
-        tree = MemoryTree(
-            shared_cluster(parsed.location), clock, session_timeout_ms=settings.session_timeout_ms
-        )
+    tree = DRIVERS[parsed.driver].open(parsed, settings, clock)
     return TreeMetadataStore(parsed.text, tree, parsed.root, parsed.layout, clock)
+
+
+class Place(NamedTuple):
+    """The place that a URI names; see :class:`MetadataUri`."""
+
+    servers: tuple[str, ...]
+    root: str
+    location: str = ""
+
+
+def _on_zookeeper(text: str, authority: str, path: str) -> Place:
+    return Place(_servers(text, authority), _root(text, path))
+
+
+def _open_zookeeper(uri: MetadataUri, settings: MetadataSettings, clock: Clock) -> NodeTree:
+    need("metadata in ZooKeeper", "kazoo")
+    from bkctl.metadata.zookeeper.tree import ZooKeeperTree
+
+    return ZooKeeperTree(uri.servers, settings, clock)
+
+
+def _in_a_file(text: str, authority: str, path: str) -> Place:
+    if authority or len(path) < 2 or path.endswith("/") or "\0" in path:
+        raise UsageError(
+            f"metadata URI {text[:200]!r}: expected embedded:///absolute/path/of/a/file (three slashes)"
+        )
+    return Place((), DEFAULT_ROOT, path)
+
+
+def _open_file(uri: MetadataUri, settings: MetadataSettings, clock: Clock) -> NodeTree:
+    from bkctl.metadata.embedded.tree import SqliteTree
+
+    return SqliteTree(uri.location, settings, clock)
+
+
+def _in_memory(text: str, authority: str, path: str) -> Place:
+    if path.strip("/"):
+        raise UsageError(f"metadata URI {text[:200]!r}: expected memory://name")
+    return Place((), DEFAULT_ROOT, authority)
+
+
+def _open_memory(uri: MetadataUri, settings: MetadataSettings, clock: Clock) -> NodeTree:
+    from bkctl.metadata.memory import MemoryTree, shared_cluster
+
+    timeout_ms = settings.session_timeout_ms
+    return MemoryTree(shared_cluster(uri.location), clock, session_timeout_ms=timeout_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """One kind of metadata store.
+
+    ``place`` finds it by the text, the authority and the path of a URI, or raises UsageError; ``open`` makes
+    its tree. ``of_this_machine``: the first bookie that starts over it makes its cluster. ``has_file``: its
+    location is a file, in a directory that a bookie makes.
+    """
+
+    place: Callable[[str, str, str], Place]
+    open: Callable[[MetadataUri, MetadataSettings, Clock], NodeTree]
+    of_this_machine: bool = False
+    has_file: bool = False
+
+
+DRIVERS: Mapping[str, Driver] = {
+    _ZOOKEEPER: Driver(_on_zookeeper, _open_zookeeper),
+    "embedded": Driver(_in_a_file, _open_file, of_this_machine=True, has_file=True),
+    "memory": Driver(_in_memory, _open_memory, of_this_machine=True),
+}
 
 
 def _parse_pulsar(text: str) -> MetadataUri:
@@ -135,7 +181,7 @@ def _parse_pulsar(text: str) -> MetadataUri:
     authority, slash, chroot = store.removeprefix("//").partition("/")
     path = f"/{chroot.strip('/')}" if slash and chroot.strip("/") else ""
     root = _root(text, path + DEFAULT_ROOT)
-    return MetadataUri(text, ZOOKEEPER, None, _servers(text, authority), root)
+    return MetadataUri(text, _ZOOKEEPER, None, _servers(text, authority), root)
 
 
 def _layout(text: str, kind: str) -> LedgerLayout | None:

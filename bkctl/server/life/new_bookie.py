@@ -17,7 +17,7 @@ from bkctl.directories.cookie_rules import CookieDecision, cookie_of, decide
 from bkctl.errors import ConnectionFailedError, RefusedError, as_storage_errors
 from bkctl.metadata.api import AlreadyExistsError, MetadataStore
 from bkctl.metadata.http_address import http_urls
-from bkctl.metadata.uri import EMBEDDED, MEMORY, open_metadata_store, parse_metadata_uri
+from bkctl.metadata.uri import DRIVERS, open_metadata_store, parse_metadata_uri
 from bkctl.scan.directory import current
 from bkctl.server.life import own_directories as directories
 from bkctl.server.life.engine_settings import metadata_settings
@@ -46,10 +46,11 @@ class FormattedDirectory:
 def open_bookie_metadata(config: BookieConfig) -> MetadataStore:
     """Open the metadata store of a bookie. A store of this machine alone is initialised if it is new."""
     uri = parse_metadata_uri(config.metadata.uri)
-    if uri.driver == EMBEDDED:
+    driver = DRIVERS[uri.driver]
+    if driver.has_file:
         PosixFileSystem().make_directories(dirname(uri.location))
     store = open_metadata_store(uri, metadata_settings(config))
-    if uri.driver in (EMBEDDED, MEMORY) and not store.layout.cluster_exists():
+    if driver.of_this_machine and not store.layout.cluster_exists():
         # Several bookies may start at the same moment and find no cluster; one of them makes it.
         with suppress(AlreadyExistsError):
             store.layout.initialise_cluster()
