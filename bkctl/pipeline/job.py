@@ -193,6 +193,7 @@ class Job:
     inputs: tuple[Input, ...]
     sql: str
     results: tuple[ResultTable, ...]
+    sentence: Callable[[Mapping[str, int]], str]
     found: tuple[str, ...] = ()
     unexamined: tuple[str, ...] = ()
     needs_metadata: bool = True
@@ -202,7 +203,6 @@ class Job:
     one_snapshot_notes: tuple[str, ...] = ()
     advice: str = ""
     plots: tuple[Plot, ...] = field(default=())
-    sentence: Callable[[Mapping[str, int]], str] | None = None
 
     def statements(self) -> Iterator[Statement]:
         """Yield the queries of the text in their order."""

@@ -59,20 +59,12 @@ def _verdict(outcome: Outcome, job: Job) -> list[str]:
         words.append(f"A part could not be judged: {', '.join(map(_plain, unjudged))}.")
     parts = [
         f'<p><span class="verdict {outcome.verdict}">{escape(outcome.verdict)}</span> '
-        f'<span class="said">{escape(_said(outcome, job, found))}</span></p>',
+        f'<span class="said">{escape(job.sentence(outcome.counts))}</span></p>',
         f"<p>{escape(' '.join([*words, f'Exit code {outcome.exit_code}.']))}</p>",
     ]
     if found and job.advice:
         parts.append(f"<p>Next: {escape(job.advice)}.</p>")
     return parts
-
-
-def _said(outcome: Outcome, job: Job, found: Sequence[str]) -> str:
-    """Say in a sentence what was found: the job's own, or the counts by their names."""
-    if job.sentence is not None:
-        return job.sentence(outcome.counts)
-    counts = (f"{_words(name)}: {_counted(name, outcome.counts[name])}" for name in found)
-    return "; ".join(counts).capitalize() + "." if found else "Nothing was found."
 
 
 def _contents(job: Job) -> str:
