@@ -27,6 +27,7 @@ from multiprocessing.connection import wait as ready
 from types import TracebackType
 from typing import Any, TypeVar
 
+from bkctl.allocator import keep_freed_memory
 from bkctl.errors import BkctlError, StorageError
 from bkctl.reporting import Advance, nobody
 
@@ -34,9 +35,6 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _PR_SET_PDEATHSIG = 1
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-#: Free memory that a process keeps, which it had in use before.
-_KEPT_BYTES = 32 << 20
 #: The program of a process that is started: it finds the modules where this process finds them.
 _PROGRAM = """
 import json, sys
@@ -230,15 +228,6 @@ def serve(descriptor: int, parent: int, modules: Sequence[str]) -> None:
         while True:
             call, task = pipe.recv()
             pipe.send(_answer(call, task, lambda count: pipe.send(("advance", count))))
-
-
-def keep_freed_memory() -> None:
-    """Have blocks of a window's or a table's size used again: to give each back and to be given new pages
-    costs as much as what is done with them. glibc only."""
-    allocator = ctypes.CDLL(None)
-    if hasattr(allocator, "mallopt"):
-        allocator.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-        allocator.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _answer(call: Callable[..., Any], task: Any, advance: Advance) -> tuple[str, Any]:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from bkctl.allocator import keep_freed_memory
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.tables.split import Split
 from bkctl.pipeline.tables.split_file import planned_split, splits_in
-from bkctl.workers import keep_freed_memory
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from bkctl import __version__
+from bkctl.allocator import share_arenas
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import BkctlError
 from bkctl.server.life import cyclic_collector
@@ -42,6 +43,7 @@ def serve(
 
     ``started`` is called when it serves. Raises the BkctlError that kept it from starting or that ended it.
     """
+    share_arenas()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_soft_limit()
     require_enough(descriptor_limit())
