@@ -66,13 +66,13 @@ demo: $(STAMP) ## Tell a story: write, kill -9, replay; break a byte, find it, m
 test soak: export PYTHONDONTWRITEBYTECODE :=
 test: export PYTEST_DEBUG_TEMPROOT ?= $(shell .ci/test_directory)
 
-test: $(STAMP) ## Run the tests, except those that take long and have a quicker one beside them: 20 minutes
+test: $(STAMP) ## Run the tests, except those that take long and have a quicker one beside them: 10 to 20 minutes
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 # A soak runs whatever its folders have.
 thorough soak: export BKCTL_THOROUGH := 1
 
-thorough: test ## Run all tests, as before a release: 40 minutes
+thorough: test ## Run all tests, as before a release: 17 to 40 minutes
 
 soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan) ## Run property tests, kills or fuzzers for long; the log with its seed goes to docs/soak
 	@mkdir -p docs/soak
