@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -151,7 +151,7 @@ class LivePieces(Iterable[Piece]):
         self._dead = dead
         self._holes = holes
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Generator[Piece]:
         entries_max, bytes_max = self._settings.piece_entries_max, self._settings.piece_bytes_max
         path = self._storage.entry_logger.path(self._log_id)
         piece = Piece()
@@ -192,9 +192,11 @@ class LivePieces(Iterable[Piece]):
         (size,) = memoryview(record.sizes).cast("q")
         if record.base + start + _SIZE_BYTES + size != offset or offset == scan.file.size_bytes:
             return
-        rest_of_sector = -offset % SECTOR_BYTES
-        behind = scan.file.peek(offset, max(RECORD_HEAD.size, rest_of_sector))
-        if _is_unwritten(behind[:rest_of_sector], rest_of_sector) or _begins_record(behind, self._storage):
+        # Up to the end of the sector in which the next size word would end.
+        rest_bytes = _SIZE_BYTES + -(offset + _SIZE_BYTES) % SECTOR_BYTES
+        behind = scan.file.peek(offset, max(RECORD_HEAD.size, rest_bytes))
+        is_unwritten = len(behind) >= rest_bytes and not any(behind[:rest_bytes])
+        if is_unwritten or _begins_record(behind, self._storage):
             return
         key = record.buffer[start + _SIZE_BYTES : start + _SIZE_BYTES + _KEY_BYTES]
         is_live = self._storage.locations.places([key])[0] == first_location(record, self._log_id) + start
@@ -206,11 +208,6 @@ class LivePieces(Iterable[Piece]):
                 found="one without proof of that, and no record behind it (bkctl entrylog salvage)",
                 path=scan.file.path,
             )
-
-
-def _is_unwritten(behind: bytes, rest_of_sector: int) -> bool:
-    """Return whether a sector ends in zeros: enough of them, for an entry may have some at its end."""
-    return len(behind) == rest_of_sector >= _SIZE_BYTES and not any(behind)
 
 
 def _begins_record(behind: bytes, storage: LogKeeper) -> bool:

@@ -34,7 +34,7 @@ class LogCompactor:
         """
         pieces = LivePieces(self._storage, self._filesystem, self._settings, log_id, dead, holes)
         # One piece is read while the one before it is copied and synced.
-        with OneAhead(pieces, f"reading log {log_id:x} ahead") as ahead:
+        with OneAhead(iter(pieces), f"reading log {log_id:x} ahead") as ahead:
             for piece in ahead:
                 self._pace(len(piece), piece.size_bytes)
                 yield piece

@@ -6,7 +6,7 @@ made by the caller itself: a log that has no more of them is not worth a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterator
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -32,24 +32,31 @@ class OneAhead(Iterator[_T], Generic[_T]):
     """Yields the items of ``items``, and makes one while the caller works on the one before.
 
     Bound: one item that is made, besides the caller's. An error of the iteration is raised in its place. The
-    thread has ended when the context ends, which waits for an item in the making. Raises StorageError when
-    the system gives no thread.
+    thread has ended and ``items`` is closed when the context ends, which waits for an item in the making; no
+    cycle is left, which a bookie would keep for good (``cyclic_collector``). Raises StorageError when the
+    system gives no thread.
     """
 
-    def __init__(self, items: Iterable[_T], name: str) -> None:
-        self._items = iter(items)
+    def __init__(self, items: Generator[_T], name: str) -> None:
+        self._items = items
         self._made: SimpleQueue[_End | tuple[_T]] = SimpleQueue()
         # True for each item that is to be made, False for the end.
         self._wanted: SimpleQueue[bool] = SimpleQueue()
-        self._thread = EngineThread(name, self._run, self._broken)
+        self._name = name
+        self._thread: EngineThread | None = None
         self._begun = 0
 
     def __enter__(self) -> OneAhead[_T]:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._wanted.put(False)
-        self._thread.join()
+        if self._thread is not None:
+            self._wanted.put(False)
+            self._thread.join()
+        self._thread = None
+        # With an error that nobody has taken, whose trace leads back here.
+        self._made = SimpleQueue()
+        self._items.close()
 
     def __next__(self) -> _T:
         if self._begun < FIRST_ITEMS:
@@ -58,14 +65,17 @@ class OneAhead(Iterator[_T], Generic[_T]):
         if self._begun == FIRST_ITEMS:
             self._begun += 1
             self._wanted.put(True)
+            self._thread = EngineThread(self._name, self._run, self._broken)
             self._thread.start()
         made = self._made.get()
         if isinstance(made, _End):
             # Once more for a caller who asks again.
             self._made.put(_End())
-            if made.error is not None:
-                raise made.error
-            raise StopIteration
+            try:
+                raise StopIteration if made.error is None else made.error
+            finally:
+                # The error's trace has this frame.
+                del made
         self._wanted.put(True)
         return made[0]
 

@@ -28,6 +28,7 @@ from bkctl.codec.entrylog import compacted_name, parse_compacted_name, parse_com
 from bkctl.codec.last_id import LOG_ID_MAX
 from bkctl.engine.gc.copying import Copied
 from bkctl.engine.gc.log_copier import LogCopier, RecoveredCompactions
+from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.errors import BkctlError
 
@@ -74,6 +75,8 @@ class TransactionalCompactor(LogCopier):
                 elif compacted is not None and max(compacted) <= LOG_ID_MAX:
                     self._finish(*compacted, is_all=False)
                     found.finished.append(compacted[0])
+            except StoppedError:
+                raise
             except BkctlError as error:
                 _log.error("%s/%s: cannot be finished now: %s", directory, name, error)
                 if compacted is not None:

@@ -12,8 +12,10 @@ from bkctl.codec.digest import Digester
 from bkctl.codec.entrylog import HEADER_BYTES, encode_map
 from bkctl.engine.gc import settled_logs
 from bkctl.engine.gc.log_copier import LogCopier
+from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows, rows_into, rows_pointing
 from bkctl.errors import BookieIOError, CorruptionError
+from bkctl.scan.lost_sectors import SECTOR_BYTES
 from bkctl.types import DigestType
 from tests.support.storage_rig import DIRECTORY
 from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, GcRig, digested_by, opened
@@ -102,6 +104,24 @@ def test_a_copy_that_was_cut_off_does_not_cost_its_source() -> None:
     assert found.finished == []
     assert set(found.unresolved) == {0, target}
     assert "0.log" in rig.log_names()
+
+
+def test_a_stop_ends_a_recovery_and_leaves_it_to_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = opened(transactional=True)
+    rig.fill([1, 2, 3], entries=12)
+    rig.cluster.live -= {1, 2}
+    compactor = rig.collector._compactions._transactional
+    rig.collect()
+    compactor._copy_live(0, {1, 2}, (), DIRECTORY, None)
+    monkeypatch.setattr(compactor, "_pace", stopped)
+    with pytest.raises(StoppedError):
+        compactor.recover()
+    monkeypatch.undo()
+    assert len(compactor.recover().finished) == 1
+
+
+def stopped(entries: int, size_bytes: int) -> None:
+    raise StoppedError("the bookie stops")
 
 
 class Deceived(RowCounts):
@@ -258,12 +278,20 @@ def last_record(content: bytes) -> tuple[int, int]:
         offset += 4 + size
 
 
-def killed(transactional: bool) -> GcRig:
-    """A bookie that was killed: log 0 has no map, and ends with an entry of the live ledger."""
+def killed(transactional: bool, sector_rest: int | None = None) -> GcRig:
+    """A bookie that was killed: log 0 has no map, and ends with an entry of the live ledger.
+
+    With ``sector_rest`` a further entry ends that many bytes in front of the end of a sector.
+    """
     rig = opened(transactional=transactional)
     for ledger in (1, 2):
-        rig.write(ledger, range(5), size_bytes=250)
+        rig.write(ledger, range(5 if sector_rest is None else 4), size_bytes=250)
     rig.storage.flush()
+    if sector_rest is not None:
+        end = len(rig.disk.files[LOG]) + 4 + 60
+        rig.write(2, [5], size_bytes=60 + -(end + sector_rest) % SECTOR_BYTES)
+        rig.storage.flush()
+        assert -len(rig.disk.files[LOG]) % SECTOR_BYTES == sector_rest
     return rig.after_crash()
 
 
@@ -297,3 +325,15 @@ def test_a_record_that_was_begun_at_the_end_is_no_doubt(transactional: bool, beg
     report = rig.collect(MAJOR)
     assert (report.set_aside_logs, report.compacted_logs) == (0, 1)
     rig.check(2, 5, 250)
+
+
+@pytest.mark.parametrize("sector_rest", [0, 3, 4, 100])
+def test_a_lost_sector_behind_the_last_entry_is_no_doubt(sector_rest: int) -> None:
+    """It is the one in which the next record would have had its size word."""
+    rig = killed(False, sector_rest)
+    end = len(rig.disk.files[LOG])
+    lost_bytes = sector_rest if sector_rest >= 4 else sector_rest + SECTOR_BYTES
+    write(rig, end, bytes(lost_bytes) + b"what the next sector has")
+    rig.cluster.live -= {1}
+    report = rig.collect(MAJOR)
+    assert (report.set_aside_logs, report.compacted_logs) == (0, 1)
