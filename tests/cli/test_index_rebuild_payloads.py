@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bkctl.admin.index.rebuild import db_rebuild
 from tests.cli.test_entrylog_salvage_lengths import PLAIN, SECRET, SUMS
 from tests.cli.test_entrylog_salvage_payloads import OUTER, ArchivingBookie
 from tests.support.log_builder import CRC32C, EntryLogBuilder, entry_body
@@ -116,3 +117,27 @@ def test_a_verification_learns_no_digest_from_a_payload(run_cli: Run, tmp_path: 
     done = run_cli("entrylog", "verify", bookie.log, "-o", "json")
     assert done.exit_code == 3, done.stderr
     assert '"digest"' not in done.stdout
+
+
+def test_what_was_said_of_a_damaged_log_under_another_old_index_is_not_kept(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old locations come back behind a rebuild that was stopped: then they say what is no entry."""
+    bookie = bookie_at(tmp_path / "bookie", SUMS)
+    bookie.write()
+    whole = readable(bookie.root)
+    lead_out(bookie, PLAIN)
+    locations, away = bookie.current() / "locations", tmp_path / "away"
+    locations.rename(away)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(db_rebuild, "build_ledgers", stopped)
+    run_cli("index", "rebuild", bookie.root, "--yes", "--accept-loss")
+    assert not locations.exists()
+    monkeypatch.undo()
+    away.rename(locations)
+    rebuilt(run_cli, bookie)
+    del whole[PLAIN, OUTER]
+    assert readable(bookie.root) == whole

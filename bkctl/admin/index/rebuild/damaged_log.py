@@ -39,8 +39,8 @@ def read_slowly(task: LogTask, writer: RunWriter, advance: Advance) -> FoundInLo
     unreadable: list[MissingEntries] = []
     with ExitStack() as opened:
         places = None
-        if task.old is not None:
-            places = opened.enter_context(task.old.places_in(task.log.log_id))
+        if task.places is not None:
+            places = opened.enter_context(task.places.of(task.log.log_id))
         doubted = DoubtedRecords(places)
         end = _take_entries(task, book, doubted, unreadable, writer, found)
     known = ((ledger, book.digester(ledger)) for ledger in found.ledgers)

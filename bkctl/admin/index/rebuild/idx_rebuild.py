@@ -37,6 +37,7 @@ from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.index.rebuild.rehearsal import rehearsed_logs
 from bkctl.admin.index.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
 from bkctl.admin.index.rebuild.state import (
+    SWAP_MARKER,
     WorkDirectory,
     drop_whole,
     read_json,
@@ -61,7 +62,6 @@ from bkctl.storage_kinds import IDX
 from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers
 
-_MARKER = "swap.json"
 _TREE = "tree"
 
 
@@ -249,13 +249,13 @@ class IdxRebuild:
         differences: list[Difference],
         backups: list[str],
     ) -> tuple[int, list[Difference]]:
-        marker = read_json(self._main.at(_MARKER))
+        marker = read_json(self._main.at(SWAP_MARKER))
         # Where something else has worked in the directories, files of that run may be neither old nor new.
         if marker is not None and marker.get("is_announced") and not self._options.record.goes_on:
             marker = None
         resumed = marker is not None and self._still_fits(marker["logs"], old, found, headers)
         if marker is None or not resumed:
-            remove_tree(self._main.at(_MARKER))
+            remove_tree(self._main.at(SWAP_MARKER))
             slots = self._build(old, found, headers)
             found.check_unchanged()
             marker = {
@@ -264,7 +264,7 @@ class IdxRebuild:
                 "logs": found.fingerprint(),
                 "differences": [asdict(difference) for difference in differences],
             }
-            write_json(self._main.at(_MARKER), marker)
+            write_json(self._main.at(SWAP_MARKER), marker)
             sync_directory(self._indexes[0])
         found.check_unchanged()
         self._options.recheck()
@@ -279,14 +279,14 @@ class IdxRebuild:
         self._options.record.announce_folders([folder for swap in swaps for folder in swap.folders()])
         if not marker.get("is_announced"):
             marker["is_announced"] = True
-            write_json(self._main.at(_MARKER), marker)
+            write_json(self._main.at(SWAP_MARKER), marker)
         for swap in swaps:
             swap.put_in_place()
             swap.remove_files([ledger for ledger, path in old.others if path == swap.current])
             if os.path.isdir(swap.backup):
                 backups.append(swap.backup)
         if resumed and not self._are_sound(marker["slots"], found):
-            remove_tree(self._main.at(_MARKER))
+            remove_tree(self._main.at(SWAP_MARKER))
             return self._replace(old, found, headers, differences, backups)
         if self._options.drop_old:
             for backup in backups:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,50 +31,46 @@ from bkctl.scan.steady_file import SteadyFile
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
 
-if TYPE_CHECKING:
-    pass
-
 _I64 = struct.Struct(">q")
 #: Entries of a ledger that wait for its digest type; three that check settle it.
 _WAITING_ENTRIES_MAX = 16
-_DAMAGES_NAMED = 20
-_MISSING_NAMED = 10
 
 
-def scan_log(task: LogTask, advance: Advance) -> LogManifest:
-    """Get the manifest of a log: of an earlier run when it still holds, else of runs that are written now.
+def scan_log(task: LogTask, advance: Advance) -> tuple[int, LogManifest | None]:
+    """Get the id and the manifest of a log: of an earlier run when it still holds, else of runs written now.
 
-    Raises StorageError, and RefusedError when the log changes while it is read.
+    There is none for a log that is not clean, which :func:`scan_damaged` reads. Raises StorageError, and
+    RefusedError when the log changes while it is read.
     """
-    work = WorkDirectory(task.work_directory)
-    identity = identity_of(task.log.path)
-    known = work.manifest(task.log, task.mode) if identity is not None and not task.again else None
+    known = None if task.again else WorkDirectory(task.work_directory).manifest(task.log, task.mode)
     if known is not None:
         advance(known.size_bytes)
-        return known
-    manifest = _read(task, work, identity or (0, 0), advance)
-    if identity is None or identity_of(task.log.path) != identity:
-        raise RefusedError(
-            f"{task.log.path}: changed while it was read; stop what writes there and try again"
-        )
-    work.keep(manifest)
-    return manifest
-
-
-def _read(task: LogTask, work: WorkDirectory, identity: tuple[int, int], advance: Advance) -> LogManifest:
-    log_id = task.log.log_id
-    writer = RunWriter(lambda number: work.run_path(log_id, number), task.rows_max)
+        return task.log.log_id, known
     try:
-        found = _read_clean(task, writer, advance)
+        return task.log.log_id, _scanned(task, _read_clean, advance)
     except NotCleanError:
-        writer = RunWriter(lambda number: work.run_path(log_id, number), task.rows_max)
-        # Here, because few logs need it and every process would load it.
-        from bkctl.admin.index.rebuild.damaged_log import read_slowly
+        return task.log.log_id, None
 
-        found = read_slowly(task, writer, advance)
-    return LogManifest(
+
+def scan_damaged(task: LogTask, advance: Advance) -> LogManifest:
+    """Get the manifest of a log that is not clean. Raises as :func:`scan_log`."""
+    # Here, because few logs need it and every process would load it.
+    from bkctl.admin.index.rebuild.damaged_log import read_slowly
+
+    return _scanned(task, read_slowly, advance)
+
+
+def _scanned(
+    task: LogTask, read: Callable[[LogTask, RunWriter, Advance], FoundInLog], advance: Advance
+) -> LogManifest:
+    """Read a log into runs, and keep its manifest. Raises what ``read`` raises, and RefusedError."""
+    work, log_id = WorkDirectory(task.work_directory), task.log.log_id
+    identity = identity_of(task.log.path)
+    writer = RunWriter(lambda number: work.run_path(log_id, number), task.rows_max)
+    found = read(task, writer, advance)
+    manifest = LogManifest(
         log_id,
-        *identity,
+        *(identity or (0, 0)),
         task.mode,
         found.entries,
         found.unchecked,
@@ -89,6 +84,12 @@ def _read(task: LogTask, work: WorkDirectory, identity: tuple[int, int], advance
         cut=found.cut,
         doubts=found.doubts,
     )
+    if identity is None or identity_of(task.log.path) != identity:
+        raise RefusedError(
+            f"{task.log.path}: changed while it was read; stop what writes there and try again"
+        )
+    work.keep(manifest)
+    return manifest
 
 
 def _unsettled(found: FoundInLog) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from bkctl.admin.index.rebuild.bookie_facts import digests_in
 from bkctl.admin.index.rebuild.difference import Difference
 from bkctl.admin.index.rebuild.digest_columns import write_digests
 from bkctl.admin.index.rebuild.id_set import IdSet
-from bkctl.admin.index.rebuild.log_scan import scan_log
+from bkctl.admin.index.rebuild.log_scan import scan_damaged, scan_log
 from bkctl.admin.index.rebuild.log_task import LogTask
 from bkctl.admin.index.rebuild.old_places import OldIndex
 from bkctl.admin.index.rebuild.options import RebuildOptions
@@ -31,6 +31,8 @@ from bkctl.workers import Workers
 _LOG_BYTES = 768
 #: Memory held for a ledger of the logs, also while their ids are compared with those of the old index.
 _LEDGER_BYTES = 128
+#: Where the places that the old index has in damaged logs are noted.
+_PLACES = "places"
 
 
 #: A function that returns how the entries are checked of those of some ledgers that have metadata.
@@ -206,19 +208,46 @@ def read_logs(
     rows_max = options.rows_beside(_LOG_BYTES * len(logs))
     digesters = write_digests(work.at("digests.column"), options.digesters)
     tasks = [
-        LogTask(log, work.path, rows_max, options.digest, digesters, old=old)
+        LogTask(log, work.path, rows_max, options.digest, digesters)
         for log in sorted(logs, key=lambda log: log.size_bytes, reverse=True)
     ]
     found = LogSet(logs, work, options.digest)
-    with options.phase("reading entry logs", sum(log.size_bytes for log in logs)) as advance:
-        for manifest in workers.results(scan_log, tasks, advance):
-            found.take(manifest)
+    read_each("reading entry logs", tasks, found.take, old, work, options, workers)
     again = _to_read_again(tasks, found, options)
-    with options.phase("reading entry logs again", sum(task.log.size_bytes for task in again)) as advance:
-        for manifest in workers.results(scan_log, again, advance):
-            found.take_again(manifest)
+    read_each("reading entry logs again", again, found.take_again, old, work, options, workers)
     check_loss(found, options)
     return found
+
+
+def read_each(
+    phase: str,
+    tasks: Sequence[LogTask],
+    take: Callable[[LogManifest], None],
+    old: OldIndex,
+    work: WorkDirectory,
+    options: RebuildOptions,
+    workers: Workers,
+) -> None:
+    """Read logs, and hand their manifests to ``take``; those that are not clean slowly, behind the others.
+
+    What ``old`` has in all of these is found by one pass over it. Raises StorageError, RefusedError.
+    """
+    damaged: set[int] = set()
+    with options.phase(phase, sum(task.log.size_bytes for task in tasks)) as advance:
+        for log_id, manifest in workers.results(scan_log, tasks, advance):
+            if manifest is None:
+                damaged.add(log_id)
+            else:
+                take(manifest)
+    if not damaged:
+        return
+    work.prepare(_PLACES)
+    places = old.note_places(damaged, lambda number: work.at(_PLACES, f"{number}.run"), tasks[0].rows_max)
+    slow = [replace(task, places=places) for task in tasks if task.log.log_id in damaged]
+    with options.phase("reading damaged entry logs", sum(task.log.size_bytes for task in slow)) as advance:
+        for manifest in workers.results(scan_damaged, slow, advance):
+            take(manifest)
+    work.discard(_PLACES)
 
 
 def _to_read_again(tasks: Sequence[LogTask], found: LogSet, options: RebuildOptions) -> list[LogTask]:

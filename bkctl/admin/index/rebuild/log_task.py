@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bkctl.admin.index.rebuild.digest_columns import Together
-from bkctl.admin.index.rebuild.old_places import OldIndex
+from bkctl.admin.index.rebuild.old_places import NotedPlaces
 from bkctl.codec.digest import Digester
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
@@ -17,7 +17,8 @@ class LogTask:
     """One log to read.
 
     ``digesters`` are known from ledger metadata, ``told`` from other logs; ``mode`` is ``auto`` or ``off``;
-    ``again`` reads the log although it was read before. ``old`` is the index that is replaced.
+    ``again`` reads the log although it was read before. ``places`` are those of the index that is replaced,
+    once the log is known to be damaged.
     """
 
     log: LogFile
@@ -27,7 +28,7 @@ class LogTask:
     digesters: Mapping[int, Digester] = field(default_factory=dict, repr=False)
     told: Mapping[int, Digester] = field(default_factory=dict, repr=False)
     again: bool = False
-    old: OldIndex | None = None
+    places: NotedPlaces | None = None
 
     def book(self) -> DigestBook:
         """Make a fresh book of digests."""

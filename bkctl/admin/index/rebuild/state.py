@@ -2,13 +2,16 @@
 
 The work directory stands beside the index it replaces. Each log that was read leaves a manifest, written
 only after its runs are on disk; it holds the log's size and time of change and the checksums of the runs.
-A log that changed, a run that is damaged, or another way of checking digests makes the log be read again.
+A log that changed, a run that is damaged, or another way of checking digests makes the log be read again. So
+does damage of the log, unless an index waits for its swap: what is an entry there depends on the old index,
+which may be another one by now.
 
 ::
 
     <current>/locations.bkctl-rebuild/
         logs/<hex id>.json        manifest of one log
         logs/<hex id>-<n>.run     its rows (location_runs)
+        places/<n>.run            what the old index has in damaged logs (old_places)
         digests.column            how entries are checked, by the metadata (digest_columns)
         ledgers.column            ledgers that have a row
         merged/                   runs of very many logs, merged in groups (run_merging)
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 #: The name of a directory that is being removed, so that a kill never leaves half of it under its own.
 DROPPING = ".dropping"
+#: A new index is verified, or in place (``swap``).
+SWAP_MARKER = "swap.json"
 #: A manifest of another format was made by other rules.
 _FORMAT = 2
 #: Far more than a manifest of a log of very many ledgers needs.
@@ -80,6 +85,11 @@ class LogManifest:
     def damaged(self) -> bool:
         """Whether entries may be missing from the runs."""
         return bool(self.damage)
+
+    @property
+    def depends_on_old_index(self) -> bool:
+        """Whether the old index has decided what is an entry."""
+        return bool(self.damage or self.doubts)
 
 
 class WorkDirectory:
@@ -139,6 +149,8 @@ class WorkDirectory:
             )
             manifest = LogManifest(**{**content, **_tuples(content)}, runs=runs)
             if (manifest.size_bytes, manifest.mtime_ns) != identity_of(log.path):
+                return None
+            if manifest.depends_on_old_index and not self.exists(SWAP_MARKER):
                 return None
             return manifest if all(is_whole(run) for run in manifest.runs) else None
         except (TypeError, KeyError):

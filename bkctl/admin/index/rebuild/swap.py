@@ -23,6 +23,7 @@ from typing import Any
 
 from bkctl.admin.index.rebuild.state import (
     DROPPING,
+    SWAP_MARKER,
     WorkDirectory,
     read_json,
     remove_tree,
@@ -36,7 +37,6 @@ from bkctl.vfs.small_file import read_small_file
 
 BACKUP = ".BACKUP-"
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
-_MARKER = "swap.json"
 _DATABASE = "database"
 _IDENTITY_BYTES_MAX = 4096
 _AT_FDCWD = -100
@@ -65,14 +65,14 @@ class Swap:
     @property
     def proved(self) -> str:
         """The path of the database that the marker is about."""
-        marker = read_json(self.work.at(_MARKER))
+        marker = read_json(self.work.at(SWAP_MARKER))
         in_place = marker is not None and _identity(self.live) == marker["identity"]
         return self.live if in_place else self.fresh
 
     @property
     def backup(self) -> str:
         """The path that the old database gets. Raises StorageError where no new one was announced."""
-        marker = read_json(self.work.at(_MARKER))
+        marker = read_json(self.work.at(SWAP_MARKER))
         if marker is None:
             raise StorageError(f"{self.work.path}: no verified database in it", path=self.work.path)
         return os.path.join(self.current, marker["backup"])
@@ -85,7 +85,7 @@ def backup_stamp() -> str:
 
 def has_marker(work_path: str) -> bool:
     """Return whether a work folder may have a verified index in it, or had one that is in place."""
-    return os.path.lexists(os.path.join(work_path, _MARKER))
+    return os.path.lexists(os.path.join(work_path, SWAP_MARKER))
 
 
 def earlier_result(swap: Swap, fingerprint: str, *, only_in_place: bool = False) -> dict[str, Any] | None:
@@ -94,7 +94,7 @@ def earlier_result(swap: Swap, fingerprint: str, *, only_in_place: bool = False)
     ``fingerprint`` stands for the inputs and options of the build; a marker with another one is removed. With
     ``only_in_place`` a database that waits for its swap does not count. Raises StorageError.
     """
-    marker = read_json(swap.work.at(_MARKER))
+    marker = read_json(swap.work.at(SWAP_MARKER))
     if marker is None:
         return None
     places = [swap.live] if only_in_place else [swap.live, swap.fresh]
@@ -104,7 +104,7 @@ def earlier_result(swap: Swap, fingerprint: str, *, only_in_place: bool = False)
         return result
     # The result is not used, but the swap is finished: the old database must get its name.
     finish_exchange(swap)
-    remove_tree(swap.work.at(_MARKER))
+    remove_tree(swap.work.at(SWAP_MARKER))
     return None
 
 
@@ -121,14 +121,14 @@ def announce(swap: Swap, stamp: str, fingerprint: str, result: dict[str, Any]) -
     if os.path.lexists(os.path.join(swap.current, name)):
         raise RefusedError(f"{os.path.join(swap.current, name)}: is there already; run the command again")
     marker = {"backup": name, "identity": identity, "fingerprint": fingerprint, "result": result}
-    write_json(swap.work.at(_MARKER), marker)
+    write_json(swap.work.at(SWAP_MARKER), marker)
     # The work directory's own name must be as durable as the marker in it.
     sync_directory(swap.current)
 
 
 def finish_exchange(swap: Swap) -> None:
     """Go on where a kill stopped an exchange; one that had not begun is left alone. Raises StorageError."""
-    marker = read_json(swap.work.at(_MARKER))
+    marker = read_json(swap.work.at(SWAP_MARKER))
     if marker is None:
         return
     between = not os.path.lexists(swap.live) and os.path.lexists(os.path.join(swap.current, marker["backup"]))
@@ -143,7 +143,7 @@ def exchange(swap: Swap) -> str | None:
 
     May be called again. Raises StorageError; the old or the new database is in place then.
     """
-    marker = read_json(swap.work.at(_MARKER))
+    marker = read_json(swap.work.at(SWAP_MARKER))
     if marker is None:
         raise StorageError(f"{swap.work.path}: no verified database in it", path=swap.work.path)
     backup = os.path.join(swap.current, marker["backup"])

@@ -19,9 +19,10 @@ from bkctl.admin.index.rebuild.state import WorkDirectory
 from bkctl.admin.index.rows.location_runs import (
     Rows,
     Run,
-    RunSearch,
     RunSlice,
+    by_location,
     concatenated,
+    located,
     read_slice,
     write_run,
 )
@@ -155,7 +156,7 @@ def read_back(task: ReadBackTask, advance: Advance) -> Run:
         raise CorruptionError(
             "new locations", expected=f"{task.rows} rows", found=f"{len(rows)} rows", path=task.database
         )
-    return write_run(task.path, rows.select(np.argsort(rows.locations, kind="stable")), durable=False)
+    return write_run(task.path, by_location(rows), durable=False)
 
 
 def _read_rows(store: KeyValueReader, start: bytes | None, stop: bytes | None, advance: Advance) -> Rows:
@@ -182,7 +183,7 @@ def check_log(task: LogCheckTask, advance: Advance) -> int:
     Raises CorruptionError naming the first row that is wrong, StorageError.
     """
     low, high = (task.log.log_id << 32) + task.start, (task.log.log_id << 32) + task.stop
-    slices = [part for run in task.runs if (part := _located(run, low, high)) is not None]
+    slices = [part for run in task.runs if (part := located(run, low, high)) is not None]
     if not slices:
         return 0
     file = SteadyFile(PosixFileSystem().open(task.log.path))
@@ -190,13 +191,6 @@ def check_log(task: LogCheckTask, advance: Advance) -> int:
         return _check_range(file, slices, low, high, task.rows_max, advance)
     finally:
         file.close()
-
-
-def _located(run: Run, low: int, high: int) -> RunSlice | None:
-    """Find the rows with locations in ``[low, high)`` of a run in order of locations."""
-    search = RunSearch(run)
-    first, stop = search.location_position(low), search.location_position(high)
-    return RunSlice(run, first, stop) if first < stop else None
 
 
 def _check_range(
@@ -210,13 +204,13 @@ def _check_range(
             middle = (low + high) // 2
         total = 0
         for start, stop in ((low, middle), (middle, high)):
-            parts = [found for part in slices if (found := _located(part.run, start, stop)) is not None]
+            parts = [found for part in slices if (found := located(part.run, start, stop)) is not None]
             if parts:
                 total += _check_range(file, parts, start, stop, rows_max, advance)
         return total
     rows = concatenated([read_slice(part) for part in slices])
     if len(slices) > 1:
-        rows = rows.select(np.argsort(rows.locations, kind="stable"))
+        rows = by_location(rows)
     check_rows(file, rows, advance)
     return count
 

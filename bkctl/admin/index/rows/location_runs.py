@@ -261,6 +261,18 @@ class RunSearch:
         return np.frombuffer(data, _DTYPE).astype(np.int64, copy=False)
 
 
+def located(run: Run, low: int, high: int) -> RunSlice | None:
+    """Find the rows with locations in ``[low, high)`` of a run in order of locations. Raises StorageError."""
+    search = RunSearch(run)
+    first, stop = search.location_position(low), search.location_position(high)
+    return RunSlice(run, first, stop) if first < stop else None
+
+
+def by_location(rows: Rows) -> Rows:
+    """Sort rows by location; those of one place stay in their order."""
+    return rows.select(np.argsort(rows.locations, kind="stable"))
+
+
 def partitions(
     runs: Sequence[Run], rows_max: int, search: Callable[[Run], RunSearch] = RunSearch
 ) -> Iterator[Partition]:
