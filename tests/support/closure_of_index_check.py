@@ -22,6 +22,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import ID_MAX, Location
 from bkctl.directories.placement import find_placement
 from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.directory import NOT_PROVED_NAME
 from bkctl.storage_kinds import kind_named
 from tests.support.checked_bookie import FILES, HOST, JOURNAL_ID, CheckedBookie
 from tests.support.closure import Bench, Case, Do
@@ -237,6 +238,11 @@ def without_journal(bookie: CheckedBookie, bench: Bench) -> None:
     bench.move_away(bookie.root / "j")
 
 
+def doubted(bookie: CheckedBookie, bench: Bench) -> None:
+    """An index whose rebuild could not prove that no log was missing."""
+    (bookie.current(0) / NOT_PROVED_NAME).write_text('{"doubts": ["lastId is not there"]}')
+
+
 def young(bench: Bench) -> None:
     """A bookie that has not flushed yet."""
     bookie = CheckedBookie(bench.root, "idx")
@@ -365,4 +371,11 @@ INDEX_CHECK: tuple[Case, ...] = (
     Case(Kind.BOOKIE_UNKNOWN.value, made(without_cookies), with_dump, mend=cookies_made),
     Case(Kind.NO_JOURNAL.value, and_then(unchanged, without_journal), folder, mend=bring_back),
     Case(Kind.NO_INDEX.value, young, folder, lasting=True, instead="the next start"),
+    Case(
+        Kind.NOT_PROVED.value,
+        and_then(unchanged, doubted),
+        folder,
+        lasting=True,
+        instead="rebuild it once more with metadata",
+    ),
 )

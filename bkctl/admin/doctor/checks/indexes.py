@@ -43,6 +43,8 @@ _BY_DIRECTORY = frozenset(
 )  # fmt: skip
 #: Findings that matter only when the metadata place their ledger on the bookie.
 _OF_REPLICAS = frozenset({Kind.LIMBO, Kind.SALVAGED_LOCATION})
+#: Notes of ``index check`` that somebody should see to.
+_WARNINGS = frozenset({Kind.LIMBO, Kind.INTEGRITY_FLAG, Kind.NOT_PROVED})
 #: Natural, and of no use without the rest of ``index check``.
 _UNTOLD = frozenset({Kind.LEDGER_WITHOUT_ENTRIES, Kind.BOOKIE_UNKNOWN})
 
@@ -77,6 +79,7 @@ _EXPECTED = {
     Kind.POSITION_UNKNOWN: "a cookie that fits the directories' paths",
     Kind.NO_JOURNAL: "the bookie's journal directory, too",
     Kind.NO_INDEX: "an index, after the first flush",
+    Kind.NOT_PROVED: "an index of which metadata prove that the logs have every entry",
 }
 
 
@@ -288,7 +291,7 @@ def _logs_of(exam: Examination, first: IndexFinding) -> list[str]:
 def _severity(first: IndexFinding) -> Severity:
     if first.severity is IndexSeverity.DAMAGE:
         return Severity.ERROR
-    return Severity.WARNING if first.kind in (Kind.LIMBO, Kind.INTEGRITY_FLAG) else Severity.NOTE
+    return Severity.WARNING if first.kind in _WARNINGS else Severity.NOTE
 
 
 def _next(exam: Examination, first: IndexFinding) -> NextStep:

@@ -53,6 +53,7 @@ from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.files.journals import journals_before_mark
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index import DirectoryIndex, IdxIndex, open_index
+from bkctl.scan.kept_doubts import kept_doubts
 from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.vfs import FileSystem
 
@@ -178,6 +179,12 @@ class _SpaceCheck:
         if not space.journal_dirs:
             detail = "no journal of this bookie was found: what a replay would repair counts as damage"
             yield about_directory(Kind.NO_JOURNAL, space.dir, detail)
+        if doubts := kept_doubts(self._filesystem, space.index_dirs):
+            detail = (
+                "the rebuild that made the index could not prove that the logs have every entry; what a"
+                f" log had that is gone is answered with 'no such entry': {'; '.join(doubts)}"
+            )
+            yield about_directory(Kind.NOT_PROVED, space.dir, detail)
         if self._options.is_told and space.bookie is None:
             detail = "no cookie: which ledgers of the metadata are this bookie's is not known"
             yield about_directory(Kind.BOOKIE_UNKNOWN, space.dir, detail)

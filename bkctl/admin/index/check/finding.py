@@ -36,7 +36,8 @@ class Kind(enum.Enum):
 
     Notes: ``PENDING_REPLAY``, ``LEDGER_WITHOUT_ENTRIES``, ``LIMBO``, ``INTEGRITY_FLAG``,
     ``LEAKED_LOCATION`` (Java's deletion never reaches it), ``POSITION_UNKNOWN``, ``BOOKIE_UNKNOWN``,
-    ``NO_JOURNAL``, ``NO_INDEX`` (of a bookie that has not flushed yet).
+    ``NO_JOURNAL``, ``NO_INDEX`` (of a bookie that has not flushed yet), ``NOT_PROVED`` (the rebuild that made
+    the index could not prove that no log was missing).
     """
 
     DANGLING_LOCATION = "dangling_location"
@@ -71,6 +72,7 @@ class Kind(enum.Enum):
     BOOKIE_UNKNOWN = "bookie_unknown"
     NO_JOURNAL = "no_journal"
     NO_INDEX = "no_index"
+    NOT_PROVED = "not_proved"
 
 
 _NOTES = frozenset(
@@ -84,6 +86,7 @@ _NOTES = frozenset(
         Kind.BOOKIE_UNKNOWN,
         Kind.NO_JOURNAL,
         Kind.NO_INDEX,
+        Kind.NOT_PROVED,
     }
 )
 

@@ -64,6 +64,11 @@ INSTEAD = {
     ),
     Kind.NO_JOURNAL: "name the bookie's journal directory, too: then what a replay repairs is known",
     Kind.NO_INDEX: "nothing to do: the next start of the bookie replays its journals and makes the index",
+    Kind.NOT_PROVED: (
+        "rebuild it once more with metadata newer than what the bookie wrote last ('bkctl index rebuild "
+        "DIR --metadata URI'): it finds what is missing, and settles it unless ledgers are open; until then "
+        "'bkctl ledger compare LEDGER' tells of each ledger whether its entries are here"
+    ),
 }
 
 _KEY_OF_METADATA = (

@@ -20,7 +20,7 @@ from bkctl.admin.index.rebuild.completeness import Completeness, judge_logs
 from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
 from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
-from bkctl.admin.index.rebuild.kept_doubts import MADE_IN_DOUBT, forget_doubts, keep_doubts, kept_doubts
+from bkctl.admin.index.rebuild.kept_doubts import MADE_IN_DOUBT, forget_doubts, keep_doubts
 from bkctl.admin.index.rebuild.ledger_build import build_ledgers
 from bkctl.admin.index.rebuild.ledger_rows import LedgerPlan, LedgerSources, plan_ledgers, put_into_limbo
 from bkctl.admin.index.rebuild.location_build import build_locations
@@ -49,6 +49,7 @@ from bkctl.directories.placement import LedgerDirectory, Placement
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
+from bkctl.scan.kept_doubts import kept_doubts
 from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers
 
@@ -179,7 +180,7 @@ class DbRebuild:
         if found is None or not self._options.locations:
             return None
         directory = self._directory
-        earlier = kept_doubts(self._fs, directory.index_dir)
+        earlier = kept_doubts(self._fs, [directory.index_dir])
         # A run that was cut off within its swap has judged them.
         cut_off = located.problem == NO_LOCATIONS and has_marker(self._locations.work.path)
         if not earlier and (located.problem is None or cut_off):
@@ -289,7 +290,7 @@ class DbRebuild:
         found.check_unchanged()
         if self._judgement is not None and self._judgement.doubts:
             self._options.recheck()
-            keep_doubts(self._fs, self._options.record, self._directory.index_dir, self._judgement.doubts)
+            keep_doubts(self._fs, self._options.record, [self._directory.index_dir], self._judgement.doubts)
         if is_new:
             announce(self._locations, self._stamp, fingerprint, result)
         self._exchange(self._locations)
@@ -337,7 +338,7 @@ class DbRebuild:
         if self._options.dry_run:
             return result
         if self._judgement is not None and not self._judgement.doubts:
-            forget_doubts(self._fs, self._options.record, self._directory.index_dir)
+            forget_doubts(self._fs, self._options.record, [self._directory.index_dir])
         if self._options.drop_old:
             for backup in self._backups:
                 drop_whole(backup)

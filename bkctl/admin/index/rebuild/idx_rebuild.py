@@ -25,7 +25,7 @@ from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.idx_build import sync_tree, verify_idx_files, write_idx_files
 from bkctl.admin.index.rebuild.idx_swap import IdxSwap
 from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
-from bkctl.admin.index.rebuild.kept_doubts import MADE_IN_DOUBT, forget_doubts, keep_doubts, kept_doubts
+from bkctl.admin.index.rebuild.kept_doubts import MADE_IN_DOUBT, forget_doubts, keep_doubts
 from bkctl.admin.index.rebuild.ledger_rows import LedgerPlan, LedgerSources, plan_ledgers
 from bkctl.admin.index.rebuild.log_files import find_logs
 from bkctl.admin.index.rebuild.log_set import LogSet, check_loss, read_logs
@@ -58,6 +58,7 @@ from bkctl.errors import CorruptionError, storage_error
 from bkctl.reporting import nobody
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.idx_tree import IdxTree
+from bkctl.scan.kept_doubts import kept_doubts
 from bkctl.storage_kinds import IDX
 from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers
@@ -177,7 +178,7 @@ class IdxRebuild:
         Raises RefusedError for entries that are missing by the metadata, unless their loss is accepted.
         """
         damaged = f"the .idx file of ledger {min(rows.damaged)} cannot be read" if rows.damaged else None
-        earlier = kept_doubts(self._fs, self._indexes[0])
+        earlier = kept_doubts(self._fs, self._indexes)
         unseen = unseen_parts(self._fs, self._placement)
         why = rows.problem or damaged or next(iter(unseen.whys), None) or (MADE_IN_DOUBT if earlier else None)
         if why is None:
@@ -269,7 +270,7 @@ class IdxRebuild:
         found.check_unchanged()
         self._options.recheck()
         if self._doubts:
-            keep_doubts(self._fs, self._options.record, self._indexes[0], self._doubts)
+            keep_doubts(self._fs, self._options.record, self._indexes, self._doubts)
         backup = f"idx{BACKUP}{marker['stamp']}"
         swaps = [
             IdxSwap(path, work, work.at(_TREE), f"{path}/{backup}") for path, work in self._works.items()
@@ -293,7 +294,7 @@ class IdxRebuild:
                 drop_whole(backup)
             backups.clear()
         if self._doubts == []:
-            forget_doubts(self._fs, self._options.record, self._indexes[0])
+            forget_doubts(self._fs, self._options.record, self._indexes)
         for path in reversed(self._indexes):  # the marker goes last
             self._works[path].drop()
             sync_directory(path)

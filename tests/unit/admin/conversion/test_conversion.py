@@ -25,7 +25,8 @@ from bkctl.admin.repairs.repair_records import find_repairs
 from bkctl.admin.repairs.repair_undo import undo, why_not
 from bkctl.directories.half_converted import is_half_converted
 from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
-from bkctl.scan.directory import CONVERSION_NAME, OLD_INDEX_PREFIX, inspect_directory
+from bkctl.scan.directory import CONVERSION_NAME, NOT_PROVED_NAME, OLD_INDEX_PREFIX, inspect_directory
+from bkctl.scan.kept_doubts import kept_doubts
 from bkctl.storage_kinds import DB, IDX, StorageKind
 from bkctl.vfs import DiskSpace, PosixFileSystem
 from tests.support.convertible_bookie import LOG_BYTES, ConvertibleBookie
@@ -106,6 +107,17 @@ def test_index_directories_apart_from_the_ledger_directories(
         bookie.add(running, (1, 40, 41), range(50, 60))
     convert(bookie, source)
     bookie.check(source)
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_what_a_rebuild_could_not_prove_stays_in_doubt(
+    make: Make, source: StorageKind, target: StorageKind
+) -> None:
+    bookie = make(source, 2)
+    kept = bookie.current(1) / NOT_PROVED_NAME
+    kept.write_text('{"doubts": ["lastId is not there"]}')
+    convert(bookie, target)
+    assert kept_doubts(FILES, [str(bookie.current(number)) for number in range(2)]) == ["lastId is not there"]
 
 
 @pytest.mark.parametrize("entry", [1 << 61, (1 << 63) - 1])

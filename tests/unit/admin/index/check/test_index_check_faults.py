@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.index.check.finding import Finding, Severity
+from bkctl.admin.index.check.finding import Finding, Kind, Severity
+from bkctl.admin.index.check.next_steps import next_step
 from bkctl.codec import ledger_data, location
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.location import ID_MAX, Location
+from bkctl.scan.directory import NOT_PROVED_NAME
 from tests.support import cluster_dump
 from tests.support.checked_bookie import HOST, KEY, CheckedBookie, check, damage, kinds
 
@@ -175,6 +177,18 @@ def test_limbo_the_integrity_flag_and_ledgers_without_entries_are_notes(make: Ma
     found = bookie.write().check()
     assert kinds(found) == ["integrity_flag", "ledger_without_entries", "limbo"]
     assert damage(found) == []
+
+
+@pytest.mark.parametrize("storage", ["db", "idx"])
+def test_what_a_rebuild_could_not_prove_is_a_note(make: Make, storage: str) -> None:
+    bookie = make(storage, count=2).write()
+    assert bookie.check() == []
+    (bookie.current(1) / NOT_PROVED_NAME).write_text('{"doubts": ["lastId is not there", "log 3 is not"]}')
+    (found,) = bookie.check()
+    assert (found.kind, found.severity) == (Kind.NOT_PROVED, Severity.NOTE)
+    assert "could not prove" in found.detail
+    assert "lastId is not there; log 3 is not" in found.detail
+    assert next_step(found, ("--metadata", "zk.json")).commands == ()
 
 
 def test_locations_that_a_deletion_does_not_reach(make: Make) -> None:

@@ -374,6 +374,18 @@ def test_a_directory_without_index_files_that_is_in_use_is_no_doubt(run_cli: Cli
     assert run_cli("index", "rebuild", two_folders, "--yes").exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["l0", "l1"])
+def test_doubts_count_in_whichever_directory_over_index_files_they_are(
+    run_cli: Cli, two_folders: Path, name: str
+) -> None:
+    """The other one may have come in front since, or the index was one for each directory (a conversion)."""
+    (two_folders / name / "current" / NOT_PROVED_NAME).write_text('{"doubts": ["lastId is not there"]}')
+    found = run_cli("index", "rebuild", two_folders, "--yes")
+    assert found.exit_code == 3
+    assert "lastId is not there" in found.stderr
+    assert all((two_folders / each / "current" / NOT_PROVED_NAME).exists() for each in ("l0", "l1"))
+
+
 @pytest.mark.parametrize(
     ("left", "words"), [(None, "is not here"), ("VERSION", "neither logs nor index files"), ("", "l1")]
 )
