@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bkctl.codec.entry import EntryBatch
-from bkctl.scan.damage import Damage, MissingEntries, Tail
+from bkctl.scan.damage import ENTRY_ID, LEDGER_ID, Damage, MissingEntries, Tail
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import BatchCheck, DigestBook
 from bkctl.scan.proved_ids import EntryIds
 from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.swallowed import unswallow
 
-#: The reasons of damage of an id whose right value the digest proves.
-LEDGER_ID, ENTRY_ID = "ledger id", "entry id"
 #: Where the ids of an entry stand in its record, behind the size word.
 LEDGER_ID_AT, ENTRY_ID_AT = 4, 12
 
@@ -70,21 +68,6 @@ class CheckedBatch:
 
 
 CheckedItem = CheckedBatch | MarkedRecord | Damage | Tail
-
-
-def survey(
-    items: Iterable[Item], book: DigestBook, wanted: Wanted = ALL, until: set[int] | None = None
-) -> None:
-    """Let the book learn digest types from a file's entries.
-
-    ``until`` are all ledgers of the file when they are known (the ledgers map): the survey ends as soon as
-    they are settled.
-    """
-    for item in items:
-        if isinstance(item, EntryBatch):
-            book.survey(wanted.of(item))
-            if until is not None and not book.unsettled(until):
-                return
 
 
 def checked(

@@ -62,6 +62,19 @@ class Damage:
         return self.offset + self.size_bytes
 
 
+#: The reasons of damage of an id whose right value the digest proves: the record is where it seems to be.
+LEDGER_ID, ENTRY_ID = "ledger id", "entry id"
+
+
+def opens_doubt(damage: Damage) -> bool:
+    """Return whether records behind a damage may stand inside a record that was in it.
+
+    A payload may be a whole log, whose records prove themselves as well as any. What a power cut has left
+    unsynced was no record.
+    """
+    return not damage.readable and not damage.unsynced and damage.reason not in (LEDGER_ID, ENTRY_ID)
+
+
 @dataclass(frozen=True, slots=True)
 class Tail:
     """How a file ends: ``kind`` is ``end`` (right behind a record), ``zeros`` (preallocated space) or

@@ -97,8 +97,11 @@ def test_what_stands_in_a_lost_entry_says_nothing_of_digests(run_cli: Run, tmp_p
 
 
 @pytest.mark.parametrize("ledger", [SECRET, PLAIN])
-def test_what_stands_in_damaged_garbage_is_no_entry(run_cli: Run, tmp_path: Path, ledger: int) -> None:
-    """A copy that the index does not name, whose size word leads out of the file."""
+@pytest.mark.parametrize("is_head", [False, True])
+def test_what_stands_in_damaged_garbage_is_no_entry(
+    run_cli: Run, tmp_path: Path, ledger: int, is_head: bool
+) -> None:
+    """A copy that the index does not name, whose size word leads out of the file, or whose head is gone."""
     log = EntryLogBuilder()
     for entry in range(100, 110):
         log.add(entry_body(SUMS, entry, b"of another", CRC32C))
@@ -111,8 +114,46 @@ def test_what_stands_in_damaged_garbage_is_no_entry(run_cli: Run, tmp_path: Path
     made.write()
     whole = readable(made.root)
     data = bytearray(made.log.read_bytes())
-    data[garbage] ^= 0x40
+    if is_head:
+        data[garbage : garbage + 20] = b"\xee" * 20
+    else:
+        data[garbage] ^= 0x40
     made.log.write_bytes(data)
     done = salvaged(run_cli, made.log, code=3)
     assert [row["entries"] for row in of_kind(done, "lost")] == ["100-109"]
     assert readable(made.root) == whole
+
+
+@pytest.mark.parametrize("outer", [PLAIN, SECRET])
+@pytest.mark.parametrize("garbage", [False, True])
+@pytest.mark.parametrize("damage", ["head", "size"])
+def test_what_stands_in_a_damaged_entry_of_another_log_is_no_second_copy(
+    run_cli: Run, tmp_path: Path, outer: int, garbage: bool, damage: str
+) -> None:
+    """The other log is damaged, too; the index may name the entry with the payload, or not."""
+    log = EntryLogBuilder()
+    for entry in (5, 6):
+        log.add(entry_body(SUMS, entry, b"of another", CRC32C))
+    made = ArchivingBookie(tmp_path / "bookie", archived=log.build().data)
+    made.fill([SUMS], 9)
+    made.ledger(outer)
+    if garbage:
+        start = made.store(outer, OUTER, 1)[1] - 4
+    else:
+        made.add(outer, OUTER, 1)
+        start = made.locations[0, outer, OUTER][1] - 4
+    for entry in range(5, 9):
+        made.add(outer, entry, 1)
+    made.write()
+    other = made.current() / "1.log"
+    data = bytearray(other.read_bytes())
+    if damage == "head":
+        data[start : start + 20] = b"\xee" * 20
+    else:
+        data[start] ^= 0x40
+    other.write_bytes(data)
+    made.overwrite(SUMS, 5)
+    before = readable(made.root)
+    (lost,) = of_kind(salvaged(run_cli, made.log, code=1), "lost")
+    assert (lost["ledger"], lost["entries"]) == (SUMS, "5")
+    assert readable(made.root) == before

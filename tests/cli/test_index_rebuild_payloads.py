@@ -11,9 +11,19 @@ from typing import Any
 import pytest
 
 from bkctl.admin.index.rebuild import db_rebuild
+from bkctl.pipeline.tables.known_digests import KnownDigests
+from bkctl.pipeline.tables.log_reader import LogReader
+from bkctl.pipeline.tables.log_rows import LogRows
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.split import SplitFile
+from bkctl.scan.damage import Damage
+from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.directory import JournalFile
+from bkctl.scan.files.journals import survey_journals
 from tests.cli.test_entrylog_salvage_lengths import PLAIN, SECRET, SUMS
 from tests.cli.test_entrylog_salvage_payloads import OUTER, ArchivingBookie
-from tests.support.log_builder import CRC32C, EntryLogBuilder, entry_body
+from tests.support.checked_bookie import FILES
+from tests.support.log_builder import CRC32C, DUMMY, MAC, EntryLogBuilder, JournalBuilder, entry_body
 from tests.support.readable import readable
 
 Run = Callable[..., Any]
@@ -117,6 +127,35 @@ def test_a_verification_learns_no_digest_from_a_payload(run_cli: Run, tmp_path: 
     done = run_cli("entrylog", "verify", bookie.log, "-o", "json")
     assert done.exit_code == 3, done.stderr
     assert '"digest"' not in done.stdout
+
+
+def test_a_job_learns_no_digest_from_a_payload(run_cli: Run, tmp_path: Path) -> None:
+    bookie = bookie_at(tmp_path / "bookie", SECRET)
+    bookie.write()
+    lead_out(bookie, PLAIN)
+    log = SplitFile(str(bookie.log), str(bookie.current()), None, 0, bookie.log.stat().st_size)
+    with LogReader(FILES, log, KnownDigests(), TableOptions(), strict=False) as reader:
+        items = list(reader.items())
+    rows = [item for item in items if isinstance(item, LogRows)]
+    assert any(isinstance(item, Damage) for item in items)
+    assert sum(int((each.results == 0).sum()) for each in rows) == 0
+
+
+def test_a_journal_teaches_no_digest_behind_damage(tmp_path: Path) -> None:
+    """Records of a journal and of an entry log begin alike."""
+    journal = JournalBuilder()
+    for entry in range(4):
+        journal.add(entry_body(SECRET, entry, b"ours", MAC))
+    at = journal.add(entry_body(PLAIN, 0, archive(SECRET), DUMMY)).offset
+    for entry in range(4, 8):
+        journal.add(entry_body(SECRET, entry, b"ours", MAC))
+    data = bytearray(journal.build().data)
+    data[at : at + 20] = b"\xee" * 20
+    path = tmp_path / "1.txn"
+    path.write_bytes(data)
+    book = DigestBook()
+    survey_journals(FILES, [JournalFile(str(path), 1, len(data))], book)
+    assert book.digester(SECRET) is None
 
 
 def test_what_was_said_of_a_damaged_log_under_another_old_index_is_not_kept(

@@ -24,17 +24,19 @@ from bkctl.codec.entry import BODY_BYTES_MAX, EntryBatch
 from bkctl.errors import BkctlError, CorruptionError
 from bkctl.kvstore import synced_log
 from bkctl.pipeline.table_sets import read_table_set
-from bkctl.scan.checked import CheckedBatch, checked, survey
+from bkctl.scan.checked import CheckedBatch, checked
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.files.digest_survey import survey
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.scan.journal import JournalScan, judged
 from bkctl.scan.metadata_dump import DumpEnd, DumpKind, decode_metadata_dump
 from bkctl.scan.proof import Evidence
+from bkctl.scan.sure_records import SureRecords
 from bkctl.server.http.guard import read_token
 from bkctl.types import DigestType
 from bkctl.vfs.memory import MemoryFileSystem
@@ -173,7 +175,7 @@ def entry_log(data: bytes) -> None:
     choice, data = (data[0] if data else 0), data[1:]
     files, book = MemoryFileSystem({_LOG: data}), _book(choice)
     with EntryLogScan(files, _LOG) as first:
-        survey(first, book)
+        survey(first, book, SureRecords())
     with EntryLogScan(files, _LOG, Evidence(digesters=book.digesters)) as scan:
         items = list(checked(scan, scan.records, book))
         _covers(items, _start_of(scan), len(data))
@@ -186,7 +188,7 @@ def journal(data: bytes) -> None:
     files, book = MemoryFileSystem({_JOURNAL: data}), _book(choice)
     unsynced = len(data) // 2 if choice >= 128 else None
     with JournalScan(files, _JOURNAL) as first:
-        survey(first, book)
+        survey(first, book, SureRecords())
     with JournalScan(files, _JOURNAL, Evidence(digesters=book.digesters), unsynced_from=unsynced) as scan:
         items = list(judged(checked(scan, scan.records, book), scan))
         _covers(items, _start_of(scan), len(data))

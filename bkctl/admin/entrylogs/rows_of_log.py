@@ -5,8 +5,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from bkctl.admin.index.stopped_index import EntryRows
+from bkctl.codec.entry import EntryBatch
+from bkctl.scan.damage import Damage
 from bkctl.scan.index_rows import IndexDamage
 
 _SIZE_WORD_BYTES = 4
@@ -83,3 +86,18 @@ class RowsOfLog:
                 return row
             row += 1
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRecords:
+    """The records that rows name, which are sure wherever they stand (``scan.sure_records``)."""
+
+    rows: RowsOfLog
+
+    def damaged(self, damage: Damage) -> None:
+        """Do nothing: a row says more than damage."""
+
+    def sure(self, batch: EntryBatch) -> list[int]:
+        """Return the indices of the records of a batch that rows name."""
+        ids = zip(batch.ledgers, batch.entries, strict=True)
+        return [index for index, each in enumerate(ids) if self.rows.located(batch.offset(index), *each)]

@@ -12,8 +12,8 @@ digest a type: it was deleted, or its id is damaged. So is one without a proof i
 another entry.
 
 An entry may have a whole log as its payload. So records that no row names, between the place of an entry that
-is not found (a row, or a head with a wrong size, says that it was there) and the next row, may be the inside
-of that entry: they stand for no entry.
+is not found (a row, or damage, says that there may have been one) and the next row, may be the inside of that
+entry: they stand for no entry.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from dataclasses import dataclass, field
 from bkctl.admin.entrylogs.log_place import LogPlace
 from bkctl.admin.entrylogs.open_ends import Neighbours, OpenEnd, has_no_digest, is_proved, why_open
 from bkctl.admin.entrylogs.outer_records import OuterRecords
-from bkctl.admin.entrylogs.rows_of_log import RowsOfLog
+from bkctl.admin.entrylogs.rows_of_log import NamedRecords, RowsOfLog
 from bkctl.admin.entrylogs.swallowed_rows import RowProof
 from bkctl.admin.index.stopped_index import EntryRows, refuse_damaged
-from bkctl.codec.entry import BODY_BYTES_MAX, RECORD_HEAD
+from bkctl.codec.entry import BODY_BYTES_MAX
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.location import Location, decode_value, encode_key
 from bkctl.codec.losses import Range
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.checked import CheckedBatch, CheckedItem, checked
-from bkctl.scan.damage import Damage, MissingEntries, Tail
+from bkctl.scan.damage import Damage, MissingEntries, Tail, opens_doubt
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.entrylog import EntryLogScan
+from bkctl.scan.files.digest_survey import survey, survey_all
 from bkctl.scan.proof import Evidence
 from bkctl.scan.proved_ids import EntryIds, with_ids
-from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs.base import FileSystem
 
 #: A damaged range is asked entry by entry only so far; what has a row is known from the rows.
@@ -188,17 +188,15 @@ class LogReading:
         """
         if not self.book.needs_survey:
             return
-        ledgers, rows = self.rows.ledgers(), self.rows
         with EntryLogScan(fs, place.log.path) as scan:
-            for batch in scan.batches():
-                learnt = [
-                    index
-                    for index, ids in enumerate(zip(batch.ledgers, batch.entries, strict=True))
-                    if ids[0] not in ledgers or rows.located(batch.offset(index), *ids)
-                ]
-                self.book.survey(batch.select(learnt))
-                if scan.head.ledgers_map is not None and not self.book.unsettled(scan.head.ledgers_map):
-                    break
+            totals = scan.head.ledgers_map
+            doubted = survey(
+                scan, self.book, NamedRecords(self.rows), until=None if totals is None else set(totals)
+            )
+        others = doubted - self.rows.ledgers()
+        if others:
+            with EntryLogScan(fs, place.log.path) as scan:
+                survey_all(scan, self.book, others)
         self.book.close_survey()
 
     def items(self, fs: FileSystem, place: LogPlace, advance: Advance = nobody) -> Iterator[CheckedItem]:
@@ -228,7 +226,7 @@ class LogReading:
                         item.found,
                     )
                 elif isinstance(item, Damage):
-                    self._note_damage(item, scan.file)
+                    self._note_damage(item)
                 elif isinstance(item, CheckedBatch):
                     self._note_inside(item)
                     reached = item.batch.offset(len(item.batch) - 1)
@@ -314,13 +312,9 @@ class LogReading:
                     missing for missing in one.missing if not (is_known and missing.evidence == "header")
                 )
 
-    def _note_damage(self, damage: Damage, file: SteadyFile) -> None:
-        """Note that a record is damaged whose ids are those of an entry, and whose end nothing says."""
-        head = file.peek(damage.offset, RECORD_HEAD.size)
-        if damage.readable or damage.end <= self._followed or len(head) < RECORD_HEAD.size:
-            return
-        _, ledger, entry = RECORD_HEAD.unpack(head)
-        if ledger in self.ledgers and entry >= 0:
+    def _note_damage(self, damage: Damage) -> None:
+        """Note damage of which nothing says where the record ends that it was in."""
+        if opens_doubt(damage) and damage.end > self._followed:
             self._open_from = damage.offset
 
     def _note_inside(self, item: CheckedBatch) -> None:

@@ -6,8 +6,10 @@ one of the others is as good, in the same log or in another. Logs in quarantine 
 records were salvaged among them: what was garbage when they were salvaged may be the last copy now.
 
 A copy is whole when its digest checks; where the digest type of its ledger is not known, when the chain of
-sizes and ids around it is whole, as for every record of a salvage. Of several the newest counts, and one that
-a CRC proves before one that nothing proves but its place, and that before one whose end nothing proves.
+sizes and ids around it is whole, as for every record of a salvage. What stands behind damage of another log,
+up to the next record that the index names there, may be the inside of an entry whose payload is a log
+(``scan.sure_records``), and is no copy. Of several the newest counts, and one that a CRC proves before one
+that nothing proves but its place, and that before one whose end nothing proves.
 """
 
 from __future__ import annotations
@@ -15,20 +17,27 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from posixpath import basename
 
 from bkctl.admin.entrylogs.log_place import LogPlace, logs_with_quarantine
 from bkctl.admin.entrylogs.open_ends import Neighbours, OpenEnd, is_proved, why_open
-from bkctl.admin.entrylogs.salvaged_records import KeptRecords, LogReading, SecondCopy
+from bkctl.admin.entrylogs.salvaged_records import KeptRecords, LogReading, SecondCopy, places
+from bkctl.codec.entrylog import parse_log_name
+from bkctl.codec.location import encode_key
 from bkctl.codec.losses import Range
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.reporting import Advance, nobody
 from bkctl.scan.checked import CheckedBatch, checked
+from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.proof import Evidence
 from bkctl.scan.proved_ids import EntryIds, proves_itself
+from bkctl.scan.sure_records import SureRecords
 from bkctl.vfs.base import FileSystem
+
+_SIZE_BYTES = 4
 
 
 def find_second_copies(
@@ -128,7 +137,7 @@ def _copies_in(
 ) -> Iterator[KeptRecords]:
     """Yield the whole records of lost entries in one log, of the log itself those that its rows let stand."""
     if path != place.log.path:
-        yield from _whole_copies(fs, path, lost, book)
+        yield from _whole_copies(fs, path, lost, book, own)
         return
     for item, open_ends in own.again(fs, place):
         kept = whole_records(item, open_ends, lost)
@@ -137,17 +146,27 @@ def _copies_in(
 
 
 def _whole_copies(
-    fs: FileSystem, path: str, lost: Mapping[int, tuple[Range, ...]], book: DigestBook
+    fs: FileSystem, path: str, lost: Mapping[int, tuple[Range, ...]], book: DigestBook, own: LogReading
 ) -> Iterator[KeptRecords]:
-    """Yield the whole records of lost entries in one log."""
+    """Yield the whole records of lost entries in another log, but for what may be the inside of a record."""
     book.restart_trials()
+    log_id = parse_log_name(basename(path))
+
+    def located(offset: int, ledger: int, entry: int) -> bool:
+        (there,) = places(own.locations, [encode_key(ledger, entry)])
+        return there is not None and (there.log_id, there.offset) == (log_id, offset + _SIZE_BYTES)
+
+    records = SureRecords(located)
     with EntryLogScan(fs, path, Evidence(digesters=book.digesters)) as scan:
         neighbours = Neighbours(lambda _: False, scan.records.known_ledgers, scan.file.size_bytes)
         for item in neighbours.watched(checked(scan, scan.records, book)):
-            if isinstance(item, CheckedBatch):
+            if isinstance(item, Damage):
+                records.damaged(item)
+            elif isinstance(item, CheckedBatch):
+                sure = records.sure(item.batch)
                 kept = whole_records(item, neighbours.open_ends, lost)
                 if kept is not None:
-                    yield kept
+                    yield replace(kept, indices=[index for index in kept.indices if index in sure])
 
 
 def whole_records(

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from bkctl.admin.journals.skipped_records import LedgerRecords
 from bkctl.codec.losses import Range
-from bkctl.scan.checked import ENTRY_ID, ENTRY_ID_AT, LEDGER_ID, LEDGER_ID_AT
-from bkctl.scan.damage import Damage
+from bkctl.scan.checked import ENTRY_ID_AT, LEDGER_ID_AT
+from bkctl.scan.damage import ENTRY_ID, LEDGER_ID, Damage
 from bkctl.scan.proved_ids import EntryIds
 
 #: Entries of a ledger that follow each other without a gap. A bookie of an ensemble lacks every so many

@@ -24,16 +24,18 @@ from bkctl.pipeline.tables.log_rows import LogRows, wanted_rows, within
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import STREAM, Split, SplitFile
 from bkctl.pipeline.tables.stored_digests import StoredDigests
-from bkctl.scan.checked import CheckedBatch, checked, survey
+from bkctl.scan.checked import CheckedBatch, checked
 from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns, clean_columns
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogDialect, read_head
+from bkctl.scan.files.digest_survey import survey, survey_all, untold
 from bkctl.scan.log_anchors import LogAnchors
 from bkctl.scan.proof import Evidence
 from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.steady_file import SteadyFile
+from bkctl.scan.sure_records import SureRecords
 from bkctl.types import DigestType
 from bkctl.vfs import FileSystem, PosixFileSystem
 
@@ -174,11 +176,15 @@ class LogReader:
         until = (
             None if totals is None else {ledger for ledger in totals if self._options.wants_ledger(ledger)}
         )
-        records = self._records(max(self.log.start, HEADER_BYTES), Evidence(ledgers=LedgerSet(totals or ())))
-        survey(self._in_front_of_stop(records), self._digests.book, until=until)
+        book, anchors = self._digests.book, self._anchors
+        doubted = survey(self._in_front_of_stop(), book, SureRecords(anchors.located), until=until)
+        ledgers = untold(book, doubted, is_indexed=anchors.is_usable) if doubted else set()
+        if ledgers:
+            survey_all(self._in_front_of_stop(), book, ledgers)
 
-    def _in_front_of_stop(self, records: RecordScan) -> Iterator[Item]:
-        for item in records:
+    def _in_front_of_stop(self) -> Iterator[Item]:
+        evidence = Evidence(ledgers=LedgerSet(self.head.ledgers_map or ()))
+        for item in self._records(max(self.log.start, HEADER_BYTES), evidence):
             if isinstance(item, EntryBatch) and item.offset(0) >= self._stop:
                 return
             yield item

@@ -1,15 +1,13 @@
 """Learning the digest types of ledgers from the entries of logs.
 
-Behind damage records may stand inside the payload of a damaged entry, which may be a log of another bookie:
-they say nothing of the bookie's ledgers. Types are learnt from the chain of records up to the first damage,
-and from the next place at which the index has an entry; from other records only of ledgers that have none
-there.
+Records that stand inside the payload of a damaged entry, which may be a log of another bookie, say nothing
+of the bookie's ledgers. Types are learnt from records that are sure (``scan.sure_records``), and from others
+only of ledgers that have none of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.errors import NotFoundError, StorageError
@@ -20,48 +18,8 @@ from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.log_anchors import LogAnchors
 from bkctl.scan.records import Item
+from bkctl.scan.sure_records import SureRecords, Surety
 from bkctl.vfs import FileSystem
-
-#: Records of a log behind damage for which the index is asked in vain.
-_ASKED_MAX = 100_000
-
-
-@dataclass(slots=True)
-class _Chain:
-    """The records of one log from which types are learnt.
-
-    ``doubted`` are the ledgers of others that are not settled.
-    """
-
-    anchors: LogAnchors
-    book: DigestBook
-    doubted: set[int] = field(default_factory=set)
-    _is_broken: bool = False
-    _asked: int = 0
-
-    def teaching(self, items: Iterable[Item], wanted: Wanted) -> Iterator[EntryBatch]:
-        """Yield the records from which types are learnt."""
-        for item in items:
-            if isinstance(item, Damage):
-                self._is_broken = self._is_broken or not item.readable
-            elif isinstance(item, EntryBatch):
-                batch = wanted.of(item)
-                first = self._first(batch) if self._is_broken else 0
-                if first:
-                    self.doubted |= self.book.unsettled(set(batch.ledgers[:first]))
-                if first < len(batch):
-                    yield batch.select(list(range(first, len(batch)))) if first else batch
-
-    def _first(self, batch: EntryBatch) -> int:
-        """Return the index of the first record that the index places there, or the number of all."""
-        for index in range(len(batch)):
-            if self._asked >= _ASKED_MAX:
-                break
-            self._asked += 1
-            if self.anchors.located(batch.offset(index), batch.ledgers[index], batch.entries[index]):
-                self._is_broken = False
-                return index
-        return len(batch)
 
 
 def survey_logs(
@@ -73,45 +31,87 @@ def survey_logs(
     """
     if not book.needs_survey:
         return
-    again: list[tuple[LogFile, set[int], int]] = []
+    again: list[tuple[LogFile, set[int], bool]] = []
     for log in logs:
         with LogAnchors(filesystem, log) as anchors:
-            chain = _Chain(anchors, book)
-            _survey_one(filesystem, log, chain, wanted)
-            if chain.doubted:
-                again.append((log, chain.doubted, 1 if anchors.is_usable else SETTLED_CHECKS))
-    for log, doubted, tries_min in again:
-        _survey_doubted(filesystem, log, book, {each for each in doubted if book.tries(each) < tries_min})
+            doubted = _survey_one(filesystem, log, book, SureRecords(anchors.located), wanted)
+            if doubted:
+                again.append((log, doubted, anchors.is_usable))
+    for log, doubted, is_indexed in again:
+        ledgers = untold(book, doubted, is_indexed=is_indexed)
+        if ledgers:
+            _survey_again(filesystem, log, book, ledgers)
     book.close_survey()
 
 
-def _survey_one(filesystem: FileSystem, log: LogFile, chain: _Chain, wanted: Wanted) -> None:
+def survey(
+    items: Iterable[Item],
+    book: DigestBook,
+    surety: Surety,
+    wanted: Wanted = ALL,
+    until: set[int] | None = None,
+) -> set[int]:
+    """Let the book learn from the records of a scan that are sure; return the open ledgers of the others.
+
+    ``until`` are all ledgers of the file when they are known (the ledgers map): the survey ends as soon as
+    they are settled.
+    """
+    doubted: set[int] = set()
+    for item in items:
+        if isinstance(item, Damage):
+            surety.damaged(item)
+        elif isinstance(item, EntryBatch):
+            batch = wanted.of(item)
+            sure = surety.sure(batch)
+            if len(sure) < len(batch):
+                others = set(range(len(batch))).difference(sure)
+                doubted |= book.unsettled({batch.ledgers[index] for index in others})
+                batch = batch.select(list(sure))
+            book.survey(batch)
+            if until is not None and not book.unsettled(until):
+                return set()
+    return doubted
+
+
+def survey_all(items: Iterable[Item], book: DigestBook, ledgers: set[int]) -> None:
+    """Let the book learn from all records of some ledgers, which are sure or not."""
+    for item in items:
+        if isinstance(item, EntryBatch):
+            chosen = [index for index, ledger in enumerate(item.ledgers) if ledger in ledgers]
+            if chosen:
+                book.survey(item.select(chosen))
+                if not book.unsettled(ledgers):
+                    return
+
+
+def untold(book: DigestBook, doubted: Iterable[int], *, is_indexed: bool) -> set[int]:
+    """Return the ledgers whose sure records do not say their type.
+
+    Where no index could tell which records are sure a few of them need not be the ledger's.
+    """
+    tries_min = 1 if is_indexed else SETTLED_CHECKS
+    return {each for each in book.unsettled(doubted) if book.tries(each) < tries_min}
+
+
+def _survey_one(
+    filesystem: FileSystem, log: LogFile, book: DigestBook, surety: Surety, wanted: Wanted
+) -> set[int]:
     try:
         scan = EntryLogScan(filesystem, log.path)
     except (NotFoundError, StorageError):
-        return
+        return set()
     with scan:
         totals = scan.head.ledgers_map
         until = None if totals is None else {x for x in totals if wanted.ledger in (None, x)}
-        if until is not None and not chain.book.unsettled(until):
-            return
-        for batch in chain.teaching(scan, wanted):
-            chain.book.survey(batch)
-            if until is not None and not chain.book.unsettled(until):
-                return
+        if until is not None and not book.unsettled(until):
+            return set()
+        return survey(scan, book, surety, wanted, until)
 
 
-def _survey_doubted(filesystem: FileSystem, log: LogFile, book: DigestBook, ledgers: set[int]) -> None:
-    if not ledgers:
-        return
+def _survey_again(filesystem: FileSystem, log: LogFile, book: DigestBook, ledgers: set[int]) -> None:
     try:
         scan = EntryLogScan(filesystem, log.path)
     except (NotFoundError, StorageError):
         return
     with scan:
-        for batch in scan.batches():
-            chosen = [index for index, ledger in enumerate(batch.ledgers) if ledger in ledgers]
-            if chosen:
-                book.survey(batch.select(chosen))
-                if not book.unsettled(ledgers):
-                    return
+        survey_all(scan, book, ledgers)

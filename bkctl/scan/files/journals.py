@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.reporting import Advance, Failed, fail, nobody
-from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked, survey
+from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import BookieDirectory, JournalFile, inspect_directory, last_mark_of
+from bkctl.scan.files.digest_survey import survey, survey_all, untold
 from bkctl.scan.files.journal_reading import JournalReading
 from bkctl.scan.files.loss import LossTracker
 from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.journal import JournalScan, judged, read_head
 from bkctl.scan.journal_ends import JournalEnds
+from bkctl.scan.records import Item
 from bkctl.scan.steady_file import SteadyFile
+from bkctl.scan.sure_records import SureRecords
 from bkctl.vfs import FileSystem
 
 
@@ -180,14 +184,30 @@ def survey_journals(
     """Let the book settle digest types from the journals' entries; unreadable ones are reported later."""
     if not book.needs_survey:
         return
+    again: list[tuple[JournalFile, set[int]]] = []
     for journal in journals:
-        try:
-            scan = JournalScan(filesystem, journal.path)
-        except (NotFoundError, StorageError):
-            continue
-        with scan:
-            survey(scan, book, wanted)
+        with _opened(filesystem, journal) as items:
+            doubted = survey(items, book, SureRecords(), wanted)
+        if doubted:
+            again.append((journal, doubted))
+    for journal, doubted in again:
+        ledgers = untold(book, doubted, is_indexed=False)
+        if ledgers:
+            with _opened(filesystem, journal) as items:
+                survey_all(items, book, ledgers)
     book.close_survey()
+
+
+@contextmanager
+def _opened(filesystem: FileSystem, journal: JournalFile) -> Iterator[Iterable[Item]]:
+    """Open a journal; one that cannot be opened has nothing."""
+    try:
+        scan = JournalScan(filesystem, journal.path)
+    except (NotFoundError, StorageError):
+        yield ()
+        return
+    with scan:
+        yield scan
 
 
 def scan_journals(

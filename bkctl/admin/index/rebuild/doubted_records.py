@@ -12,13 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bkctl.admin.index.rebuild.old_places import OldPlaces, ids_text
-from bkctl.scan.checked import ENTRY_ID, LEDGER_ID, CheckedBatch
-from bkctl.scan.damage import Damage
+from bkctl.scan.checked import CheckedBatch
+from bkctl.scan.damage import Damage, opens_doubt
 from bkctl.scan.records import RecordScan
 
 _NAMED = 10
-#: Damage that says something of a record whose place and length are right.
-_OF_IDS = (LEDGER_ID, ENTRY_ID)
 #: Entries of which the ids are held.
 _HELD_MAX = 100_000
 
@@ -47,8 +45,7 @@ class DoubtedRecords:
 
     def damaged(self, damage: Damage) -> None:
         """Note damage of records: what follows may stand inside one of them."""
-        if not damage.readable and not damage.unsynced and damage.reason not in _OF_IDS:
-            self._in_doubt = True
+        self._in_doubt |= opens_doubt(damage)
 
     def no_entries(self, item: CheckedBatch, records: RecordScan) -> set[int]:
         """Return the indices of the records that are not taken for entries; ``records`` have been read."""
