@@ -69,8 +69,8 @@ LEDGER_ID, ENTRY_ID = "ledger id", "entry id"
 def opens_doubt(damage: Damage) -> bool:
     """Return whether records behind a damage may stand inside a record that was in it.
 
-    A payload may be a whole log, whose records prove themselves as well as any. What a power cut has left
-    unsynced was no record.
+    A payload may be a whole log, whose records prove themselves as well as any. A hole that a power cut has
+    left was no record.
     """
     return not damage.readable and not damage.unsynced and damage.reason not in (LEDGER_ID, ENTRY_ID)
 

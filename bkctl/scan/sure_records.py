@@ -32,7 +32,7 @@ class Surety(Protocol):
 class SureRecords:
     """The records of the chain.
 
-    ``located`` tells whether the index places an entry's size word at an offset; of a journal nothing does.
+    ``located`` says whether the index places an entry's size word at an offset; a journal has no index.
     """
 
     located: Callable[[int, int, int], bool] | None = None

@@ -450,14 +450,6 @@ FAULTS = (
         "bkctl index ledgers {b}/ledgers/current",
     ),
     Fault(
-        "an index that a rebuild could not prove",
-        in_ledgers("bkctl-not-proved", b'{"doubts": ["lastId is not there"]}'),
-        "index",
-        "warning",
-        "not_proved: the rebuild that made the index could not prove that the logs have every entry",
-        "bkctl index check {b}/ledgers/current",
-    ),
-    Fault(
         "unreadable RocksDB",
         unreadable_database,
         "databases",

@@ -6,9 +6,9 @@ one of the others is as good, in the same log or in another. Logs in quarantine 
 records were salvaged among them: what was garbage when they were salvaged may be the last copy now.
 
 A copy is whole when its digest checks; where the digest type of its ledger is not known, when the chain of
-sizes and ids around it is whole, as for every record of a salvage. What stands behind damage of another log,
-up to the next record that the index names there, may be the inside of an entry whose payload is a log
-(``scan.sure_records``), and is no copy. Of several the newest counts, and one that a CRC proves before one
+sizes and ids around it is whole, as for every record of a salvage. Records behind damage of another log, up
+to the next one that the index names there, may be the inside of an entry whose payload is a log
+(``scan.sure_records``), and are no copies. Of several the newest counts, and one that a CRC proves before one
 that nothing proves but its place, and that before one whose end nothing proves.
 """
 

@@ -87,7 +87,7 @@ def survey_all(items: Iterable[Item], book: DigestBook, ledgers: set[int]) -> No
 def untold(book: DigestBook, doubted: Iterable[int], *, is_indexed: bool) -> set[int]:
     """Return the ledgers whose sure records do not say their type.
 
-    Where no index could tell which records are sure a few of them need not be the ledger's.
+    Where no index could say which records are sure a few of them need not be the ledger's.
     """
     tries_min = 1 if is_indexed else SETTLED_CHECKS
     return {each for each in book.unsettled(doubted) if book.tries(each) < tries_min}

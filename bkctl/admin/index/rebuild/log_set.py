@@ -230,7 +230,7 @@ def read_each(
 ) -> None:
     """Read logs, and hand their manifests to ``take``; those that are not clean slowly, behind the others.
 
-    What ``old`` has in all of these is found by one pass over it. Raises StorageError, RefusedError.
+    One pass over ``old`` finds the places that it has in all of these. Raises StorageError, RefusedError.
     """
     damaged: set[int] = set()
     with options.phase(phase, sum(task.log.size_bytes for task in tasks)) as advance:
