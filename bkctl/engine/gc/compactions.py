@@ -27,7 +27,7 @@ from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.settled_logs import SettledLogs
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import LogKeeper
-from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, RefusedError
+from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, RefusedError, StorageError, SyncError
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -189,9 +189,12 @@ class Compactions:
             self._meters.compaction_failures += 1
             self._fates.note(usage.log_id, "left", str(error), usage)
             return
-        except BkctlError:
+        except BkctlError as error:
             self._meters.compaction_failures += 1
-            raise
+            if not self._is_of_log(error, usage.log_id):
+                raise
+            self._fates.set_aside(report, usage.log_id, error)
+            return
         finally:
             self._progress.log_id = None
         self._logs.forget(usage.log_id)
@@ -202,6 +205,12 @@ class Compactions:
         self._meters.compacted_bytes += freed_bytes
         reason = f"{usage.usage(self._settings.log_size_bytes):.1%} live"
         self._fates.note(usage.log_id, "compacted", reason, usage, copied=copied, freed_bytes=freed_bytes)
+
+    def _is_of_log(self, error: BkctlError, log_id: int) -> bool:
+        """Return whether it is this log alone that cannot be read or removed."""
+        if isinstance(error, SyncError) or not isinstance(error, StorageError):
+            return False
+        return error.path == self._storage.entry_logger.path(log_id)
 
     def _way_of(self, usage: LogUsage | LogTotals) -> tuple[_Way | None, str]:
         """Choose how to compact a log with the room there is; None, and the reason, when there is no way."""

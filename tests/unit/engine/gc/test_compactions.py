@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from bkctl.config.server_keys.garbage import CompactionSettings
 from bkctl.engine.gc.policy import Kind
 from bkctl.errors import StorageError
-from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem, FileOperation
 from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import key_of
 from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, opened
@@ -121,6 +122,26 @@ def test_a_log_stays_when_it_cannot_be_noted_that_its_copies_are_synced() -> Non
     assert not rig.collect(MAJOR).compacted_logs
     assert before <= set(rig.log_names())
     rig.check(2, 12)
+
+
+@TRANSACTIONAL
+@pytest.mark.parametrize("operation", ["open", "remove"])
+def test_a_log_that_cannot_be_opened_or_removed_does_not_keep_the_others(
+    transactional: bool, operation: FileOperation
+) -> None:
+    rig = opened(transactional=transactional)
+    rig.fill([1, 2], entries=40)
+    rig.cluster.live.remove(1)
+    rig.collect()
+    rig.faulty.inject(FaultRule(operation, "/0.log", error_number=errno.EACCES))
+    report = rig.collect(MAJOR)
+    assert report.failure is None
+    assert (report.set_aside_logs, report.compacted_logs > 2) == (1, True)
+    assert "0.log" in rig.log_names()
+    rig.faulty.heal()
+    assert rig.collect(MAJOR).compacted_logs
+    assert "0.log" not in rig.log_names()
+    rig.check(2, 40)
 
 
 def test_suspended_compactions_do_not_run_and_resumed_ones_do() -> None:
