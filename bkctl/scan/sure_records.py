@@ -18,6 +18,10 @@ from bkctl.scan.damage import Damage, opens_doubt
 _ASKED_MAX = 100_000
 
 
+#: Says whether the index places the size word of a ledger's entry at an offset: offset, ledger, entry.
+Located = Callable[[int, int, int], bool]
+
+
 class Surety(Protocol):
     """Says of the records of one scan, in file order, which are sure."""
 
@@ -30,12 +34,9 @@ class Surety(Protocol):
 
 @dataclass(slots=True)
 class SureRecords:
-    """The records of the chain.
+    """The records of the chain; ``located`` is None where there is no index, as of a journal."""
 
-    ``located`` says whether the index places an entry's size word at an offset; a journal has no index.
-    """
-
-    located: Callable[[int, int, int], bool] | None = None
+    located: Located | None = None
     _in_doubt: bool = False
     _asked: int = 0
 

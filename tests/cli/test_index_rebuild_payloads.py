@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bkctl.admin.index.rebuild import db_rebuild
+from bkctl.codec.location import decode_key
 from bkctl.pipeline.tables.known_digests import KnownDigests
 from bkctl.pipeline.tables.log_reader import LogReader
 from bkctl.pipeline.tables.log_rows import LogRows
@@ -20,6 +22,7 @@ from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import JournalFile
 from bkctl.scan.files.journals import survey_journals
+from bkctl.scan.index_databases import open_store
 from tests.cli.test_entrylog_salvage_lengths import PLAIN, SECRET, SUMS
 from tests.cli.test_entrylog_salvage_payloads import OUTER, ArchivingBookie
 from tests.support.checked_bookie import FILES
@@ -117,6 +120,34 @@ def test_without_old_locations_records_behind_damage_are_listed(run_cli: Run, tm
     assert done.exit_code in (1, 3), done.stderr
     assert "no old index says" in done.stderr
     assert "100 to 109" in done.stderr
+
+
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_types_are_learnt_by_the_old_locations_wherever_they_are(
+    run_cli: Run, tmp_path: Path, is_apart: bool
+) -> None:
+    """One entry in front of the damage says too little; those behind it that the index names are sure."""
+    bookie = ArchivingBookie(tmp_path / "bookie", archived=archive(SECRET))
+    bookie.add(SECRET, 0)
+    bookie.add(PLAIN, OUTER)
+    for entry in range(1, 9):
+        bookie.add(SECRET, entry)
+    bookie.ledger(SECRET)
+    bookie.ledger(PLAIN)
+    bookie.write()
+    lead_out(bookie, PLAIN)
+    current, index = bookie.current(), tmp_path / "bookie/i0/current"
+    words: tuple[object, ...] = ()
+    if is_apart:
+        index.mkdir(parents=True)
+        shutil.copy(current / "VERSION", index)
+        for name in ("ledgers", "locations"):
+            (current / name).rename(index / name)
+        words = ("--ledger-dir", current, "--index-dir", index)
+    rebuilt(run_cli, bookie, *words)
+    with closing(open_store(str((index if is_apart else current) / "locations"))) as store:
+        found = {decode_key(key) for key, _ in store.iterate()}
+    assert {(SECRET, entry) for entry in range(9)} <= found
 
 
 def test_a_verification_learns_no_digest_from_a_payload(run_cli: Run, tmp_path: Path) -> None:

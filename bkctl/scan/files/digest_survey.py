@@ -18,7 +18,7 @@ from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.log_anchors import LogAnchors
 from bkctl.scan.records import Item
-from bkctl.scan.sure_records import SureRecords, Surety
+from bkctl.scan.sure_records import Located, SureRecords, Surety
 from bkctl.vfs import FileSystem
 
 
@@ -41,6 +41,22 @@ def survey_logs(
         ledgers = untold(book, doubted, is_indexed=is_indexed)
         if ledgers:
             _survey_again(filesystem, log, book, ledgers)
+    book.close_survey()
+
+
+def survey_log(
+    filesystem: FileSystem, log: LogFile, book: DigestBook, located: Located | None, *, is_indexed: bool
+) -> None:
+    """Let the book settle digest types from one log, as :func:`survey_logs` does.
+
+    ``located`` knows rows of the index, all of them where ``is_indexed``.
+    """
+    if not book.needs_survey:
+        return
+    doubted = _survey_one(filesystem, log, book, SureRecords(located), ALL)
+    ledgers = untold(book, doubted, is_indexed=is_indexed)
+    if ledgers:
+        _survey_again(filesystem, log, book, ledgers)
     book.close_survey()
 
 

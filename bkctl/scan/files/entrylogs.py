@@ -207,6 +207,17 @@ def verify_logs(
     ``failed`` is called for logs that cannot be opened.
     """
     survey_logs(filesystem, logs, book)
+    yield from judge_logs(filesystem, logs, book, advance, failed)
+
+
+def judge_logs(
+    filesystem: FileSystem,
+    logs: list[LogFile],
+    book: DigestBook,
+    advance: Advance = nobody,
+    failed: Failed = fail,
+) -> Iterator[FileVerdict]:
+    """Yield the verdicts of :func:`verify_logs`; the book has learnt the digest types already."""
     for log in logs:
         with LogAnchors(filesystem, log) as anchors:
             try:

@@ -19,8 +19,8 @@ from bkctl.scan.damage import Damage, MissingEntries, Verdict
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
 from bkctl.scan.entrylog import EntryLogScan, read_head
-from bkctl.scan.files.digest_survey import survey_logs
-from bkctl.scan.files.entrylogs import verify_logs
+from bkctl.scan.files.digest_survey import survey_log
+from bkctl.scan.files.entrylogs import judge_logs
 from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.proof import Evidence
 from bkctl.scan.steady_file import SteadyFile
@@ -35,17 +35,19 @@ def read_slowly(task: LogTask, writer: RunWriter, advance: Advance) -> FoundInLo
     filesystem = PosixFileSystem()
     found = FoundInLog()
     book = task.book()
-    survey_logs(filesystem, [task.log], book)
     unreadable: list[MissingEntries] = []
     with ExitStack() as opened:
         places = None
         if task.places is not None:
             places = opened.enter_context(task.places.of(task.log.log_id))
         doubted = DoubtedRecords(places)
+        is_indexed = places is not None and places.is_whole
+        survey_log(filesystem, task.log, book, doubted.is_located, is_indexed=is_indexed)
         end = _take_entries(task, book, doubted, unreadable, writer, found)
     known = ((ledger, book.digester(ledger)) for ledger in found.ledgers)
     found.digesters = {ledger: digester for ledger, digester in known if digester is not None}
-    for verdict in verify_logs(filesystem, [task.log], task.book()):
+    book.restart_trials()
+    for verdict in judge_logs(filesystem, [task.log], book):
         found.unchecked = verdict.unchecked
         found.cut = verdict.tail is not Verdict.CLEAN or _ends_in_zeros(task.log, end)
         if verdict.verdict is Verdict.DAMAGED:
