@@ -428,6 +428,7 @@ def _by_scratch(
         filesystem,
         _SETTINGS,
         lambda entries, size_bytes: advance(size_bytes if entries else 0),
+        lambda: None,
         places,
     )
 

@@ -80,7 +80,7 @@ class Compactions:
         self._progress = progress
         self._scarce_usage = scarce_usage
         self._copy_rate = RateLimit(settings.bytes_per_s or settings.entries_per_s)
-        rig = (storage, filesystem, settings, self._pace_copy)
+        rig = (storage, filesystem, settings, self._pace_copy, self._pace.check)
         self._transactional = TransactionalCompactor(*rig)
         self._by_scratch = ScratchCompactor(*rig, settings.scratch_directories)
         self._compactor = self._transactional if settings.transactional else Compactor(*rig)

@@ -125,7 +125,8 @@ class LivePieces(Iterable[Piece]):
     An entry that the index has nowhere, of a ledger that is not dead, is damage too if it is lost
     (``LogKeeper.is_lost``): the log may then be the only place that has the entry.
 
-    ``holes`` are (offset, end) of damage that no index row points into; they are stepped over.
+    ``holes`` are (offset, end) of damage that no index row points into; they are stepped over. ``going_on``
+    is called for each window, and raises to end the iteration.
 
     A piece ends with the ``piece_entries_max`` or ``piece_bytes_max`` of the settings, and one window of the
     scan later at most. The index may have changed when the piece is used. Iterating raises CorruptionError at
@@ -141,6 +142,8 @@ class LivePieces(Iterable[Piece]):
         log_id: int,
         dead: Container[int],
         holes: Sequence[tuple[int, int]] = (),
+        *,
+        going_on: Callable[[], None] = lambda: None,
     ) -> None:
         #: Whether the pieces, when all are through, are what the index has in the log, as its records prove.
         self.is_all = False
@@ -150,6 +153,7 @@ class LivePieces(Iterable[Piece]):
         self._log_id = log_id
         self._dead = dead
         self._holes = holes
+        self._going_on = going_on
 
     def __iter__(self) -> Generator[Piece]:
         entries_max, bytes_max = self._settings.piece_entries_max, self._settings.piece_bytes_max
@@ -159,6 +163,7 @@ class LivePieces(Iterable[Piece]):
             whole = WholeLog(scan)
             last: RecordWindow | None = None
             for item in record_windows(scan):
+                self._going_on()
                 if isinstance(item, Damage) and not _within(item, self._holes):
                     raise corruption_of(item)
                 whole.meet(item)

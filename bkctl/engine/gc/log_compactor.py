@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from contextlib import suppress
 
 from bkctl.config.server_keys.garbage import GcSettings
@@ -15,15 +15,25 @@ from bkctl.vfs import WritableFileSystem
 
 
 class LogCompactor:
-    """Compacts logs of one ledger directory; used by one thread, its collector's."""
+    """Compacts logs of one ledger directory; used by one thread, its collector's.
+
+    ``pace`` waits before something is copied. ``going_on`` is called often, also from the thread that reads
+    ahead, and raises to end the compaction.
+    """
 
     def __init__(
-        self, storage: LogKeeper, filesystem: WritableFileSystem, settings: GcSettings, pace: Pace
+        self,
+        storage: LogKeeper,
+        filesystem: WritableFileSystem,
+        settings: GcSettings,
+        pace: Pace,
+        going_on: Callable[[], None] = lambda: None,
     ) -> None:
         self._storage = storage
         self._filesystem = filesystem
         self._settings = settings
         self._pace = pace
+        self._going_on = going_on
 
     def _pieces(
         self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]], copied: Copied
@@ -32,7 +42,9 @@ class LogCompactor:
 
         Raises as :class:`LivePieces`.
         """
-        pieces = LivePieces(self._storage, self._filesystem, self._settings, log_id, dead, holes)
+        pieces = LivePieces(
+            self._storage, self._filesystem, self._settings, log_id, dead, holes, going_on=self._going_on
+        )
         # One piece is read while the one before it is copied and synced.
         with OneAhead(iter(pieces), f"reading log {log_id:x} ahead") as ahead:
             for piece in ahead:
@@ -64,7 +76,7 @@ class LogCompactor:
             log_id,
             self._path(log_id),
             dead,
-            lambda: self._pace(0, 0),
+            self._going_on,
             copied=copied,
         )
 

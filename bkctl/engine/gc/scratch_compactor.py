@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from posixpath import abspath, basename, dirname, join
 
@@ -63,9 +63,10 @@ class ScratchCompactor(LogCopier):
         filesystem: WritableFileSystem,
         settings: GcSettings,
         pace: Pace,
+        going_on: Callable[[], None],
         scratch: Sequence[str],
     ) -> None:
-        super().__init__(storage, filesystem, settings, pace)
+        super().__init__(storage, filesystem, settings, pace, going_on)
         self._directory = storage.directory
         tag = self._tag()
         # Absolute: a link's path is looked up from the directory that the link is in.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bkctl.config.server_keys.garbage import CompactionSettings
+from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.policy import Kind
 from bkctl.errors import StorageError
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem, FileOperation
 from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import key_of
-from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, opened
+from tests.unit.engine.gc.gc_rig import MAJOR, QUICK, TRANSACTIONAL, GcRig, opened
 
 
 @TRANSACTIONAL
@@ -259,3 +261,31 @@ def test_a_sync_that_fails_while_compacting_stops_the_storage() -> None:
     assert rig.failures
     with pytest.raises(StorageError):
         rig.storage.flush()
+
+
+@TRANSACTIONAL
+def test_a_stop_does_not_wait_for_a_log_in_which_little_lives(transactional: bool) -> None:
+    """No piece of it is copied for a long time, and the log may have gigabytes."""
+    rig = GcRig(replace(QUICK, transactional=transactional), log_bytes_max=12 << 20)
+    rig.open()
+    for entry in range(100):
+        rig.write(1, [entry], size_bytes=100_000)
+        rig.storage.flush()
+    for entry in range(20):
+        rig.write(2, [entry], size_bytes=200_000)
+        rig.storage.flush()
+    rig.cluster.live.remove(1)
+    rig.collect()
+    reads: list[str] = []
+
+    def stopping(path: str) -> bool:
+        if path.endswith("/0.log"):
+            reads.append(path)
+            if len(reads) == 4:
+                rig.collector._pace.stop()
+        return False
+
+    rig.faulty.inject(FaultRule("read", stopping))
+    with pytest.raises(StoppedError):
+        rig.collect(MAJOR)
+    assert 4 <= len(reads) <= 6

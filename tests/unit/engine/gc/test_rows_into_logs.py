@@ -113,14 +113,14 @@ def test_a_stop_ends_a_recovery_and_leaves_it_to_the_next_start(monkeypatch: pyt
     compactor = rig.collector._compactions._transactional
     rig.collect()
     compactor._copy_live(0, {1, 2}, (), DIRECTORY, None)
-    monkeypatch.setattr(compactor, "_pace", stopped)
+    monkeypatch.setattr(compactor, "_going_on", stopped)
     with pytest.raises(StoppedError):
         compactor.recover()
     monkeypatch.undo()
     assert len(compactor.recover().finished) == 1
 
 
-def stopped(entries: int, size_bytes: int) -> None:
+def stopped() -> None:
     raise StoppedError("the bookie stops")
 
 
