@@ -408,3 +408,17 @@ def test_a_directory_over_index_files_that_is_gone_leaves_it_open(
     (current / "VERSION").write_bytes(cookie)
     (current / "lastMark").write_bytes(bytes(16))
     assert run_cli("index", "rebuild", two_folders, "--yes").exit_code == (3 if left else 0)
+
+
+def test_doubts_of_several_directories_go_with_the_rebuild_that_is_undone(
+    run_cli: Cli, two_folders: Path
+) -> None:
+    kept = [two_folders / name / "current" / NOT_PROVED_NAME for name in ("l0", "l1")]
+    (two_folders / "l0/current" / index_path(0)).write_bytes(b"junk")
+    (two_folders / "l0/current/lastId").unlink()
+    assert run_cli("index", "rebuild", two_folders, "--yes", "--accept-loss").exit_code == 3
+    assert all(path.exists() for path in kept)
+    undone = run_cli("repair", "undo", two_folders, "--yes")
+    assert undone.exit_code == 0, undone.stderr
+    assert not any(path.exists() for path in kept)
+    assert (two_folders / "l0/current" / index_path(0)).read_bytes() == b"junk"
