@@ -14,7 +14,7 @@ from itertools import compress
 
 from bkctl import _kernels
 from bkctl.codec.entry import BODY_BYTES_MAX, RECORD_HEAD, EntryBatch
-from bkctl.codec.entrylog import is_map_batch
+from bkctl.codec.entrylog import MAP_MARKER, NOT_AN_ENTRY, is_map_batch
 from bkctl.codec.location import ABSENT, ID_MAX
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.cache.record_batch import RecordBatch, joined_batch, keys_of
@@ -197,10 +197,10 @@ class LivePieces(Iterable[Piece]):
         (size,) = memoryview(record.sizes).cast("q")
         if record.base + start + _SIZE_BYTES + size != offset or offset == scan.file.size_bytes:
             return
-        # Up to the end of the sector in which the next size word would end.
+        # Up to the end of the sector in which the next size word would end, or of the file.
         rest_bytes = _SIZE_BYTES + -(offset + _SIZE_BYTES) % SECTOR_BYTES
         behind = scan.file.peek(offset, max(RECORD_HEAD.size, rest_bytes))
-        is_unwritten = len(behind) >= rest_bytes and not any(behind[:rest_bytes])
+        is_unwritten = len(behind) >= _SIZE_BYTES and not any(behind[:rest_bytes])
         if is_unwritten or _begins_record(behind, self._storage):
             return
         key = record.buffer[start + _SIZE_BYTES : start + _SIZE_BYTES + _KEY_BYTES]
@@ -223,7 +223,10 @@ def _begins_record(behind: bytes, storage: LogKeeper) -> bool:
     if len(behind) < _HEAD_WITH_LEDGER.size:
         return False
     size, ledger = _HEAD_WITH_LEDGER.unpack_from(behind)
-    entry = RECORD_HEAD.unpack_from(behind)[2] if len(behind) >= RECORD_HEAD.size else 0
+    if len(behind) >= RECORD_HEAD.size:
+        entry = RECORD_HEAD.unpack_from(behind)[2]
+    else:
+        entry = MAP_MARKER if ledger == NOT_AN_ENTRY else 0
     belongs = _KEY_BYTES <= size <= BODY_BYTES_MAX and entry >= 0 and ledger in storage.ledgers
     return belongs or is_map_batch(size, ledger, entry)
 

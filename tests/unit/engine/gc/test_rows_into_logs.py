@@ -308,7 +308,7 @@ def test_a_last_entry_that_was_cut_by_its_size_keeps_its_log(transactional: bool
 
 
 @TRANSACTIONAL
-@pytest.mark.parametrize("begun", ["record", "map", "ledger id", "sector"])
+@pytest.mark.parametrize("begun", ["record", "map", "cut map", "ledger id", "sector", "zeros"])
 def test_a_record_that_was_begun_at_the_end_is_no_doubt(transactional: bool, begun: str) -> None:
     """A kill leaves the first part of a write, a power cut whole sectors of it."""
     rig = killed(transactional)
@@ -317,8 +317,10 @@ def test_a_record_that_was_begun_at_the_end_is_no_doubt(transactional: bool, beg
     left = {
         "record": head + bytes(4),
         "map": encode_map({1: 100, 2: 200})[:20] + bytes(4),
+        "cut map": encode_map({1: 100, 2: 200})[:14],
         "ledger id": head[:12],
         "sector": bytes(-end % 512) + b"what the next sector has",
+        "zeros": bytes(13),
     }
     write(rig, end, left[begun])
     rig.cluster.live -= {1}
