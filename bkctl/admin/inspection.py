@@ -15,7 +15,7 @@ from bkctl.codec.last_id import decode_last_id
 from bkctl.codec.last_mark import decode_last_mark
 from bkctl.codec.ledger_metadata import decode_ledger_metadata
 from bkctl.errors import CorruptionError, NotFoundError, UsageError, WrongFileError
-from bkctl.scan import entrylog, journal
+from bkctl.scan import entrylog, journal_head
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import find_directories, first_bytes, read_small
 from bkctl.scan.metadata_dump import load_metadata_dump
@@ -133,7 +133,7 @@ def _entry_log(filesystem: FileSystem, path: str) -> Facts:
 def _journal(filesystem: FileSystem, path: str) -> Facts:
     file = SteadyFile(filesystem.open(path))
     try:
-        head = journal.read_head(file)
+        head = journal_head.read_head(file)
     finally:
         file.close()
     facts: Facts = {"version": None if head.damage else head.version}

@@ -37,6 +37,9 @@ RECORD_HEAD = struct.Struct(">iqq")
 #: Shortest body that has a ledger and an entry id.
 BODY_BYTES_MIN = 16
 
+#: Shortest body that a bookie takes: it reads the last add confirmed as well.
+ACCEPTED_BYTES_MIN = 24
+
 #: Bound on one record's body. Java bounds entries by ``nettyMaxFrameSizeBytes`` (5 MiB unless configured);
 #: sites raise it, so the bound of a reader is larger. A size above it is damage, and never allocated.
 BODY_BYTES_MAX = 128 << 20

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import NamedTuple
 
-from bkctl.codec.entry import HEADER_BYTES, EntryBatch
+from bkctl.codec.entry import ACCEPTED_BYTES_MIN, HEADER_BYTES, EntryBatch
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
 from bkctl.codec.ledger_data import LedgerData
@@ -18,7 +18,6 @@ from bkctl.engine.second_keys import ReplayedFile, alike
 from bkctl.engine.torn_lacs import is_lower_lac, is_torn_lac
 from bkctl.engine.torn_records import TornEntries
 from bkctl.engine.unsynced_tail import UnsyncedTail
-from bkctl.engine.write_stage import ENTRY_BYTES_MIN
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
@@ -82,7 +81,7 @@ class FileReplay:
         return ReplayedEnd(file.path, LastMark(file.journal, max(end, mark)), records_end)
 
     def _entries(self, batch: EntryBatch) -> None:
-        short = [index for index, size in enumerate(batch.sizes) if size < ENTRY_BYTES_MIN]
+        short = [index for index, size in enumerate(batch.sizes) if size < ACCEPTED_BYTES_MIN]
         if short:
             offset, size = batch.offset(short[0]), batch.sizes[short[0]]
             unsynced = self._torn.is_behind_a_hole(offset) or self._tail.looks_torn(
@@ -90,7 +89,9 @@ class FileReplay:
             )
             reason = "an entry without a header"
             self._directory.damaged(Damage(self._file.path, offset, 4 + size, reason, unsynced=unsynced))
-            batch = batch.select([index for index, size in enumerate(batch.sizes) if size >= ENTRY_BYTES_MIN])
+            batch = batch.select(
+                [index for index, size in enumerate(batch.sizes) if size >= ACCEPTED_BYTES_MIN]
+            )
         if not len(batch):
             return
         batch = self._doubted.hold(self._replacing_none(self._present(batch)), self._file.path)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from bkctl.clock import Clock
+from bkctl.codec.entry import ACCEPTED_BYTES_MIN
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd, framed
 from bkctl.engine.engine_thread import Actions, EngineThread, call_all
 from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
@@ -43,7 +44,6 @@ from bkctl.metrics.stage import StageMeter
 
 #: An entry as the bookie reads it: ledger, entry, last add confirmed.
 _FRONT = struct.Struct(">qqq")
-ENTRY_BYTES_MIN = _FRONT.size
 
 _ANSWER = "an answer of the write stage"
 
@@ -307,8 +307,10 @@ class WriteStage:
     def _check(self, add: SingleAdd) -> None:
         if self._stopping:
             raise BookieIOError("the bookie is shutting down")
-        if len(add.body) < ENTRY_BYTES_MIN:
-            raise BadRequestError(f"an entry of {len(add.body)} bytes: at least {ENTRY_BYTES_MIN} are needed")
+        if len(add.body) < ACCEPTED_BYTES_MIN:
+            raise BadRequestError(
+                f"an entry of {len(add.body)} bytes: at least {ACCEPTED_BYTES_MIN} are needed"
+            )
         ledger, entry, _ = _FRONT.unpack_from(add.body)
         if ledger < 0 or entry < 0:
             raise BadRequestError(f"ledger {ledger}, entry {entry}: ids are not negative", ledger=ledger)

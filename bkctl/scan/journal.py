@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from bkctl.codec import journal as codec
-from bkctl.codec.entry import BODY_BYTES_MAX, RECORD_HEAD, EntryBatch
+from bkctl.codec.entry import ACCEPTED_BYTES_MIN, BODY_BYTES_MAX, RECORD_HEAD, EntryBatch
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError
 from bkctl.scan.checked import CheckedBatch, CheckedItem
 from bkctl.scan.damage import Damage, Tail, Verdict
 from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.journal_head import first_record, read_head
 from bkctl.scan.known_end import LONG_RECORD, KnownEnd
 from bkctl.scan.lost_sectors import SECTOR_BYTES, range_lacks_a_sector
 from bkctl.scan.proof import SANE_ENTRY_MAX, Evidence
+from bkctl.scan.proved_ids import proves_itself
 from bkctl.scan.records import Item, RecordScan
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
@@ -130,70 +132,6 @@ class JournalDialect:
         return plausible and 16 <= size <= BODY_BYTES_MAX and 4 + size > room
 
 
-@dataclass(slots=True)
-class JournalHead:
-    """The header in the first bytes; ``version`` is 6 when they say nothing, ``short`` a cut header."""
-
-    path: str
-    size_bytes: int
-    version: int
-    damage: list[Damage] = field(default_factory=list)
-    short: bool = False
-
-
-def read_head(file: SteadyFile) -> JournalHead:
-    """Return the header of a journal; never fails on what it reads."""
-    data = file.read_at(0, codec.HEADER_BYTES)
-    head = JournalHead(file.path, file.size_bytes, codec.VERSION_MAX)
-    if file.refused(0, codec.SHORT_HEADER_BYTES):
-        head.damage.append(Damage(file.path, 0, 8, "unreadable", "the header", "a read error of the disk"))
-        return head
-    try:
-        head.version = codec.decode_header(data).version
-    except CorruptionError as error:
-        if error.what == "journal version":
-            head.damage.append(Damage(file.path, 4, 4, error.what, error.expected, error.found))
-        else:
-            head.short = True
-        return head
-    if not data.startswith(codec.MAGIC) and not _starts_with_record(data, file):
-        head.version = codec.VERSION_MAX
-        head.damage.append(Damage(file.path, 0, 8, "journal header", codec.MAGIC.hex(), data[:4].hex()))
-    return head
-
-
-def _starts_with_record(data: bytes, file: SteadyFile) -> bool:
-    """Return whether a file without the magic may be a version 1 journal: it has a record first, or zeros.
-
-    The bytes behind the magic in the header of a later version are no part of a record.
-    """
-    rest = data[codec.SHORT_HEADER_BYTES :]
-    if any(data[: codec.SHORT_HEADER_BYTES]) and codec.fills_header(rest):
-        return False
-    if len(data) >= RECORD_HEAD.size:
-        size, ledger, entry = RECORD_HEAD.unpack_from(data)
-        if ledger >= 0 and entry >= 0 and 16 <= size <= BODY_BYTES_MAX:
-            return True
-    return file.first_nonzero(0) is None
-
-
-def _first_record(head: JournalHead, file: SteadyFile) -> int:
-    """Return the first record's offset; behind a damaged header, a guess from the zeros that pad it."""
-    if not head.damage:
-        return codec.JournalHeader(head.version).first_record
-    rest = file.read_at(codec.SHORT_HEADER_BYTES, codec.HEADER_BYTES - codec.SHORT_HEADER_BYTES)
-    if len(rest) + codec.SHORT_HEADER_BYTES == codec.HEADER_BYTES and not any(rest):
-        first = file.read_at(codec.HEADER_BYTES, RECORD_HEAD.size)
-        if len(first) < RECORD_HEAD.size or _may_start_record(first):
-            return codec.HEADER_BYTES
-    return min(codec.SHORT_HEADER_BYTES, file.size_bytes)
-
-
-def _may_start_record(data: bytes) -> bool:
-    size, ledger, _ = RECORD_HEAD.unpack_from(data)
-    return bool(ledger >= 0 and codec.RECORD_BYTES_MIN <= size <= BODY_BYTES_MAX)
-
-
 class JournalScan:
     """One journal, opened for reading.
 
@@ -225,7 +163,7 @@ class JournalScan:
         self.records = RecordScan(
             self.file,
             self._dialect,
-            max(_first_record(self.head, self.file), start),
+            max(first_record(self.head, self.file), start),
             self.evidence,
             size_max,
             unsynced_from,
@@ -250,13 +188,15 @@ class JournalScan:
     def _within_the_stated_end(self, item: Item) -> Iterator[Item]:
         """Yield an item; a record that goes on behind the end of all records is damage, and what it hides.
 
-        Its length is wrong. Without a digest that proves it, only the next journal's statement shows that.
+        Its length is wrong. Only the next journal's statement shows that, unless a digest that needs no key
+        proves the record. Records that stand behind the end are read as those behind any damage are.
         """
         stated = self.end.stated
         if (
             stated is None
             or not isinstance(item, EntryBatch)
             or (number := _record_over(item, stated)) is None
+            or proves_itself(item.body(number))
         ):
             yield item
             return
@@ -269,6 +209,9 @@ class JournalScan:
         expected = f"a record up to {stated}, as the next journal says"
         yield Damage(self.file.path, start, end - start, LONG_RECORD, expected, f"{rest.sizes[0]} bytes")
         yield from self.records.inside(self.file.read_at(end, stated - end), end, end, stated)
+        _, behind = rest.split(1)
+        if len(behind):
+            yield behind
 
     def _ended(self, tail: Tail, before: Damage | None = None) -> Iterator[Item]:
         """Yield the tail, behind the damage that took the records which must have been there.
@@ -345,7 +288,8 @@ def judged(items: Iterable[CheckedItem], scan: JournalScan) -> Iterator[CheckedI
     """Yield the checked items of a scan, with failing digests that a crash explains excused.
 
     Those are entries of the unsynced tail that lack a sector, and a last entry in front of preallocated zeros
-    whose own last bytes are zeros: it was being written when the machine stopped.
+    whose own last bytes are zeros: it was being written when the machine stopped. One that is too short for
+    an entry is no such: a special record's ids were zeroed, and a start is refused.
     """
     held: CheckedBatch | None = None
     for item in items:
@@ -370,6 +314,7 @@ def _excused(item: CheckedBatch, scan: JournalScan, tail: Tail | None) -> Checke
         tail is not None
         and tail.kind == "zeros"
         and last in check.failing
+        and batch.sizes[last] >= ACCEPTED_BYTES_MIN
         and not any(batch.body(last)[-4:])
         and batch.offset(last) + 4 + batch.sizes[last] == tail.offset
         and scan.end.excuses_torn(tail.offset)

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from bkctl.codec.journal import HEADER_BYTES, MAGIC, JournalHeader, decode_previous_end
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import NotFoundError
-from bkctl.scan.journal import read_head, unsynced_from
+from bkctl.scan.journal import unsynced_from
+from bkctl.scan.journal_head import read_head
 from bkctl.scan.known_end import KnownEnd
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem

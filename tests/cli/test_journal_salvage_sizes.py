@@ -38,9 +38,9 @@ class Damaged:
     root: Path
     dump: Path
 
-    def change(self, ledger: int, bit: int) -> None:
+    def change(self, ledger: int, bit: int, entry: int = 9) -> None:
         """Flip a bit in the size word of an entry that only a journal has."""
-        record = frame(BODIES[ledger, 9])
+        record = frame(BODIES[ledger, entry])
         (path,) = (path for path in self.root.glob("j/current/*.txn") if record in path.read_bytes())
         content = bytearray(path.read_bytes())
         at = content.find(record)
@@ -50,13 +50,20 @@ class Damaged:
 
     def salvage(self, run_cli: Run, how: str) -> list[dict[str, Any]]:
         """Salvage the journals; what the command says. The copy is in their place then."""
-        words = ("--in-place",) if how == "in place" else ("--out", self.root / "fresh")
-        done = run_cli("journal", "salvage", self.root, *words, "--metadata", self.dump, "--yes")
+        words = (*self.words(how), "--metadata", self.dump, "--yes")
+        done = run_cli("journal", "salvage", self.root, *words)
         assert done.exit_code == 0, done.stderr
+        self.swap(how)
+        return from_ndjson(done.stdout)
+
+    def words(self, how: str) -> tuple[object, ...]:
+        return ("--in-place",) if how == "in place" else ("--out", self.root / "fresh")
+
+    def swap(self, how: str) -> None:
+        """Put the copy in the place of the journals, if it is not there."""
         if how != "in place":
             shutil.rmtree(self.root / "j")
             (self.root / "fresh").rename(self.root / "j")
-        return from_ndjson(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +123,25 @@ def test_without_the_metadata_a_mac_record_is_a_loss(run_cli: Run, damaged: Dama
     assert {row["ledger"] for row in from_ndjson(done.stdout) if row["kind"] == "lost"} == {1, 3}
     with started(damaged.root, 1) as bookie, pytest.raises(LedgerLimboError):
         bookie.reads.read(3, 9)
+
+
+@pytest.mark.parametrize("how", ["in place", "out"])
+def test_less_than_the_head_of_a_padding_between_two_records(
+    run_cli: Run, damaged: Damaged, how: str
+) -> None:
+    """Without the password a MAC entry whose size has lost 4 is whole, and 4 bytes stand behind it."""
+    assert len(BODIES[3, 10]) & 4
+    damaged.change(3, 4, entry=10)
+    with pytest.raises(RefusedError, match="record size"), started(damaged.root, 1):
+        pass
+    done = run_cli("journal", "salvage", damaged.root, *damaged.words(how), "--yes")
+    assert done.exit_code == 1, done.stderr
+    damaged.swap(how)
+    with started(damaged.root, 1) as bookie:
+        for ids, body in BODIES.items():
+            assert bytes(bookie.reads.read(*ids)) == (body[:-4] if ids == (3, 10) else body)
+        with pytest.raises(LedgerLimboError):
+            bookie.reads.read(3, 16)
 
 
 def test_one_plan_of_repairs_ends_it(run_cli: Run, damaged: Damaged, tmp_path: Path) -> None:

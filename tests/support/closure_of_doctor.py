@@ -475,6 +475,7 @@ DOCTOR: tuple[Case, ...] = (
         mend=mark_back,
         instead="put the journal of before in its place",
     ),
+    Case(Kind.MARK_WITHIN_RECORD, mark(lambda found: LastMark(found.journal_id, 512 + 2))),
     Case(Kind.LOST_INDEX, databases_gone),
     Case(Kind.UNREADABLE_DATABASE, write("locations/CURRENT", b"no manifest")),
     Case(Kind.UNSYNCED_TAIL, unsynced_journal, with_notes(), mend=start),

@@ -16,6 +16,7 @@ from pathlib import Path
 from bkctl.clock import SystemClock
 from bkctl.codec import file_info, location
 from bkctl.codec.cookie import Cookie, encode_cookie, join_dirs
+from bkctl.codec.journal import VERSION_MAX
 from bkctl.codec.last_id import encode_last_id
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.disks import DiskSettings
@@ -56,13 +57,15 @@ class Truth:
     journaled: set[Entry] = field(default_factory=set)
 
 
-def settings_of(root: Path, directories: int) -> BookieSettings:
+def settings_of(root: Path, directories: int, journal_version: int = VERSION_MAX) -> BookieSettings:
     """Files of some kilobytes, timers that never fire by themselves, and the storage of the files."""
     kind = IDX if any(root.glob("l*/current/*/*/*.idx")) else DB
     return BookieSettings(
         journal_directories=(str(root / "j"),),
         ledger_directories=tuple(str(root / f"l{number}") for number in range(directories)),
-        journal=JournalSettings(preallocation_bytes=4096, size_bytes_max=6_000, backups_max=2),
+        journal=JournalSettings(
+            format_version=journal_version, preallocation_bytes=4096, size_bytes_max=6_000, backups_max=2
+        ),
         entry_log=EntryLogSettings(size_bytes_max=6_000, flush_interval_ms=3_600_000),
         storage=StorageSettings(
             storage_class=kind.classes[0], write_cache_bytes_max=1 << 20, read_cache_bytes_max=1 << 20
@@ -75,11 +78,10 @@ def _open(path: str, profile: StoreProfile) -> KeyValueStore:
     return open_store(path, profile, create=True)
 
 
-def bookie_on(root: Path, directories: int) -> Bookie:
+def bookie_on(root: Path, directories: int, journal_version: int = VERSION_MAX) -> Bookie:
     """The engine on these directories, not started."""
-    return Bookie(
-        settings_of(root, directories), filesystem=PosixFileSystem(), clock=SystemClock(), open_store=_open
-    )
+    settings = settings_of(root, directories, journal_version)
+    return Bookie(settings, filesystem=PosixFileSystem(), clock=SystemClock(), open_store=_open)
 
 
 @contextmanager
@@ -103,13 +105,15 @@ class TruthfulBookie:
         self.truth = truth
 
     @classmethod
-    def make(cls, root: Path, storage: str, directories: int) -> TruthfulBookie:
+    def make(
+        cls, root: Path, storage: str, directories: int, *, journal_version: int = VERSION_MAX
+    ) -> TruthfulBookie:
         """Make it: three flushes, a deletion, and adds that only the journal has when it is killed."""
         for name in ("j", *(f"l{number}" for number in range(directories))):
             (root / name / "current").mkdir(parents=True)
         made = cls(root, storage, directories, Truth())
         made._stamp()
-        bookie = bookie_on(root, 1 if storage == "idx" else directories)
+        bookie = bookie_on(root, 1 if storage == "idx" else directories, journal_version)
         bookie.start()
         try:
             made._fill(bookie)

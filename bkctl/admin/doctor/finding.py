@@ -81,6 +81,7 @@ class Kind(enum.StrEnum):
     NO_MARK = "no_mark"
     MISSING_JOURNAL = "missing_journal"
     MARK_BEYOND_JOURNAL = "mark_beyond_journal"
+    MARK_WITHIN_RECORD = "mark_within_record"
     UNREADABLE_DATABASE = "unreadable_database"
     LOST_INDEX = "lost_index"
 

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bkctl.admin.index.check.journaled_keys import WrongKey
-from bkctl.admin.journals.journal_copy import RecordsSum, SalvagedJournal, pieces
+from bkctl.admin.journals.journal_copy import Pieces, RecordsSum, SalvagedJournal
 from bkctl.admin.journals.journal_losses import JournalLosses, owner_of, record_offset
+from bkctl.admin.journals.record_places import RecordPlaces
 from bkctl.admin.journals.skipped_records import JournalRecords
 from bkctl.admin.journals.stopped_bookie import JournalPlace
 from bkctl.codec.last_mark import LastMark
+from bkctl.errors import RefusedError
 from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import JournalFile
@@ -36,8 +38,8 @@ def examined(
 ) -> tuple[list[SalvagedJournal], JournalLosses]:
     """Return the copies to make, and the losses; ``behind`` is given what stands behind the mark.
 
-    ``book`` is the one with which the verdicts were made. Raises StorageError, and RefusedError where a copy
-    at the same offsets is not possible.
+    ``book`` is the one with which the verdicts were made. Raises StorageError, and RefusedError where no copy
+    ends where the next journal says.
     """
     journals, lost, marks = list[SalvagedJournal](), JournalLosses(), MarkFinder(fs, mark)
     for verdict, journal in zip(verdicts, place.directory.journals, strict=True):
@@ -70,13 +72,37 @@ def _with_records(
     """
     resized = {damage.offset: damage.found for damage in salvaged.damage if damage.readable}
     kept, found = set[int](), RecordsSum()
-    for offset, data in pieces(fs, salvaged, mark, behind):
+    pieces = Pieces(fs, salvaged, mark, behind)
+    for place, data, offset in pieces:
         if data:
-            found.add(offset, data)
+            found.add(place, data)
         if data and offset in resized and resized[offset] != str(len(data) - _SIZE_BYTES):
             kept.add(offset)
+    if found.count and salvaged.journal.journal_id >= mark.journal_id:
+        _refuse_wrong_end(salvaged, pieces.places, salvaged.marked(mark))
     damage = tuple(replace(each, readable=each.readable and each.offset in kept) for each in salvaged.damage)
-    return replace(salvaged, damage=damage, records=found.count, checksum=found.checksum)
+    return replace(
+        salvaged,
+        damage=damage,
+        records=found.count,
+        checksum=found.checksum,
+        keeps_mark=pieces.places.keeps_mark,
+    )
+
+
+def _refuse_wrong_end(salvaged: SalvagedJournal, places: RecordPlaces, marked: int) -> None:
+    """Raise RefusedError where the records of a copy do not end where the next journal says."""
+    stated = salvaged.reading.end.stated
+    if stated is None:
+        return
+    is_short = not places.has_padding and max(places.end, marked) < stated
+    if is_short or (places.moved and places.end > stated):
+        raise RefusedError(
+            f"{salvaged.journal.path}: without the damage its records would end at {places.end}, and the "
+            f"next journal says that they end at {stated}: no start would take the copy. Bring the file back "
+            "from before; if there is no copy of it, 'bkctl bookie start --accept-loss' replays what can be "
+            "read, and puts every ledger of the journal into limbo"
+        )
 
 
 def _is_behind(mark: LastMark, journal: JournalFile, damage: Damage) -> bool:

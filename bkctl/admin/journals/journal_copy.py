@@ -1,6 +1,7 @@
-"""Copy one damaged journal: every record that the scan finds, each at the very offset where it stood.
+"""Copy one damaged journal: every record that the scan finds, each where it stood, if that can be.
 
-The bytes between become padding, which every bookie steps over. A record with a damaged master key, or with
+The bytes between become padding, which every bookie steps over; where that has no room the records move
+together (:mod:`bkctl.admin.journals.record_places`). A record with a damaged master key, or with
 other ids than its digest proves, gets the right ones; one whose size word alone is damaged gets the size that
 its digest proves. The records are found as the verdict on the journal found them, with the same digests.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from typing import NamedTuple
 
 from bkctl.admin.index.check.journaled_keys import WrongKey
-from bkctl.admin.journals.closing_padding import PADDING_BYTES_MIN, padding_heads, write_padding
+from bkctl.admin.journals.closing_padding import padding_heads, write_padding
+from bkctl.admin.journals.record_places import RecordPlaces
 from bkctl.admin.journals.skipped_records import END, JournalRecords, note_item
 from bkctl.codec.entry import EntryBatch, frame
 from bkctl.codec.journal import (
@@ -24,7 +27,7 @@ from bkctl.codec.journal import (
     encode_header,
 )
 from bkctl.codec.last_mark import LastMark
-from bkctl.errors import CorruptionError, RefusedError
+from bkctl.errors import CorruptionError
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
@@ -43,6 +46,7 @@ class SalvagedJournal:
     """One journal: its records, and the ranges of which nothing could be kept.
 
     ``reading`` is how the records are found, ``checksum`` one over all of them and their offsets in the copy.
+    Unless it ``keeps_mark`` no replay can begin at the last mark, which is in this journal.
     ``useless`` are the offsets of records whose digests fail: no reader takes them, and their ids may be any,
     so that they become padding as well. ``keys`` are master keys of which some bytes were changed, ``owners``
     the ids of records that say others, by their offsets: the copy has the right ones.
@@ -56,6 +60,7 @@ class SalvagedJournal:
     useless: frozenset[int] = frozenset()
     keys: tuple[WrongKey, ...] = ()
     owners: Mapping[int, EntryIds] = field(default_factory=dict)
+    keeps_mark: bool = True
 
     @property
     def is_damaged(self) -> bool:
@@ -66,6 +71,15 @@ class SalvagedJournal:
         """
         broken = any(damage.readable or not damage.unsynced for damage in self.damage)
         return broken or bool(self.keys)
+
+    @property
+    def stop(self) -> int:
+        """The place at which the records ended, as far as damage shows that."""
+        return max((damage.end for damage in self.damage if not damage.unsynced), default=0)
+
+    def marked(self, mark: LastMark) -> int:
+        """Return the offset of the last mark, 0 when that is in another journal."""
+        return mark.offset if mark.journal_id == self.journal.journal_id else 0
 
     @property
     def right_keys(self) -> dict[int, bytes]:
@@ -92,34 +106,48 @@ class RecordsSum:
         return self._hash.digest()
 
 
-def pieces(
-    fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, behind: JournalRecords | None = None
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the framed records with their offsets, and where padding ends, with nothing.
+class Piece(NamedTuple):
+    """A framed record: where it goes in the copy, and where it stood; of padding its end, with no data."""
 
-    ``behind`` is given what stands behind the mark. No padding goes across the mark: a replay that begins
-    within it would take it for the end of the file. Raises RefusedError where padding has no room.
+    place: int
+    data: bytes
+    offset: int
+
+
+class Pieces:
+    """The pieces of one copy, in their order, to be iterated once; ``places`` are known behind the first.
+
+    ``behind`` is given what stands behind the mark.
     """
-    journal, useless, owners = salvaged.journal, salvaged.useless, salvaged.owners
-    keys = salvaged.right_keys
-    marked = mark.offset if mark.journal_id == journal.journal_id else 0
-    with salvaged.reading.open(fs, journal.path) as scan:
-        version = scan.head.version
-        position = JournalHeader(version).first_record
-        for found_item in without_cut_keys(salvaged.reading.items(scan)):
-            item = _with_right_key(found_item, keys)
-            if behind is not None and journal.journal_id >= mark.journal_id:
-                note_item(_without(item, useless, owners), marked, END.offset, behind)
-            for offset, data in _framed(item, owners):
-                if offset in useless:
-                    continue
-                if position < marked < offset:
-                    _check_gap(journal, version, position, marked)
-                    yield marked, b""
-                    position = marked
-                _check_gap(journal, version, position, offset)
-                yield offset, data
-                position = offset + len(data)
+
+    places: RecordPlaces
+
+    def __init__(
+        self, fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, behind: JournalRecords | None = None
+    ) -> None:
+        self._fs = fs
+        self._salvaged = salvaged
+        self._mark = mark
+        self._behind = behind
+
+    def __iter__(self) -> Iterator[Piece]:
+        salvaged = self._salvaged
+        keys, useless, owners = salvaged.right_keys, salvaged.useless, salvaged.owners
+        with salvaged.reading.open(self._fs, salvaged.journal.path) as scan:
+            self.places = RecordPlaces(scan.head.version, salvaged.marked(self._mark))
+            for found_item in without_cut_keys(salvaged.reading.items(scan)):
+                item = _with_right_key(found_item, keys)
+                self._note(_without(item, useless, owners))
+                for offset, data in _framed(item, owners):
+                    if offset not in useless:
+                        *ends, place = self.places.put(offset, len(data))
+                        yield from (Piece(end, b"", end) for end in ends)
+                        yield Piece(place, data, offset)
+            self.places.close(salvaged.stop)
+
+    def _note(self, item: Item) -> None:
+        if self._behind is not None and self._salvaged.journal.journal_id >= self._mark.journal_id:
+            note_item(item, self._salvaged.marked(self._mark), END.offset, self._behind)
 
 
 def _framed(item: Item, owners: Mapping[int, EntryIds]) -> Iterator[tuple[int, bytes]]:
@@ -150,19 +178,6 @@ def _without(item: Item, *left_out: Collection[int]) -> Item:
     return item.select(kept)
 
 
-def _check_gap(journal: JournalFile, version: int, position: int, offset: int) -> None:
-    gap = offset - position
-    if gap == 0:
-        return
-    if gap < PADDING_BYTES_MIN:
-        raise RefusedError(
-            f"{journal.path}: {gap} bytes between records at offset {position}: no padding fits, so that the "
-            "records behind cannot keep their place"
-        )
-    if version < PADDED_FROM:
-        raise RefusedError(f"{journal.path}: damage in a journal of version {version}, which has no padding")
-
-
 def copy_journal(fs: WritableFileSystem, salvaged: SalvagedJournal, mark: LastMark, path: str) -> None:
     """Write the copy of a journal, durably, and read it back; its name is not durable yet."""
     file = fs.create(path)
@@ -175,8 +190,7 @@ def copy_journal(fs: WritableFileSystem, salvaged: SalvagedJournal, mark: LastMa
 
 
 def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: WritableFile) -> None:
-    stop = max((damage.end for damage in salvaged.damage if not damage.unsynced), default=0)
-    marked = mark.offset if mark.journal_id == salvaged.journal.journal_id else 0
+    stop, marked = salvaged.stop, salvaged.marked(mark)
     with JournalScan(fs, salvaged.journal.path) as scan:
         head, size_bytes = scan.head, scan.file.size_bytes
         first = scan.file.read_at(0, JournalHeader(head.version).first_record)
@@ -190,8 +204,8 @@ def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: Writ
         return
     # The header also says where the journal before this one ends.
     buffer, base = bytearray(encode_header(head.version) if head.damage else first), 0
-    for offset, data in pieces(fs, salvaged, mark):
-        padding = padding_heads(base + len(buffer), offset)
+    for place, data, _ in Pieces(fs, salvaged, mark):
+        padding = padding_heads(base + len(buffer), place)
         for piece in (*(head.ljust(size, b"\0") for _, head, size in padding), data):
             buffer += piece
             if len(buffer) >= _WRITE_BYTES:
@@ -201,8 +215,6 @@ def _write(fs: FileSystem, salvaged: SalvagedJournal, mark: LastMark, file: Writ
     end = base + len(buffer)
     if end < stop and head.version >= PADDED_FROM:
         # Records were lost up to there.
-        if end < marked < stop:
-            _check_gap(salvaged.journal, head.version, end, marked)
         write_padding(file, end, stop, marked)
     if file.size_bytes < size_bytes:
         # Preallocated zeros: a last mark may stand at the end of the file.

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bkctl.codec.entry import EntryBatch
-from bkctl.codec.journal import journal_name
+from bkctl.codec.journal import RecordKind, journal_name
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import NotFoundError
-from bkctl.scan.damage import Damage
+from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile
 from bkctl.scan.journal import JournalScan
@@ -45,6 +45,25 @@ def end_before(fs: FileSystem, journal: JournalFile, mark: LastMark) -> int | No
     """
     end = _end_of_data(fs, journal, mark)
     return None if end is None or mark.offset <= end + _STOP_WORD_BYTES else end
+
+
+def record_around(fs: FileSystem, journal: JournalFile, mark: LastMark) -> int | None:
+    """Return where the record begins within which a mark lies that names the journal; None within none.
+
+    No replay can begin there. Raises StorageError.
+    """
+    with JournalScan(fs, journal.path) as scan:
+        for item in scan:
+            if isinstance(item, EntryBatch):
+                for index, size in enumerate(item.sizes):
+                    if item.offset(index) < mark.offset < item.offset(index) + 4 + size:
+                        return item.offset(index)
+            elif isinstance(item, MarkedRecord) and item.kind is not RecordKind.PADDING:
+                if item.offset < mark.offset < item.end:
+                    return item.offset
+            elif isinstance(item, Tail):
+                break
+    return None
 
 
 def _end_of_data(fs: FileSystem, journal: JournalFile, mark: LastMark) -> int | None:

@@ -1,9 +1,11 @@
 """``journal salvage``: a damaged journal directory copied into a fresh one that a start replays.
 
 A start of Java's ends a journal at the first record that it cannot follow, without a word, and ours is
-refused there. The copy has every record that the scan finds, also those behind the damage, each at the very
-offset where it stood: what lies between becomes padding, which every bookie steps over. So the last marks
-stay right, and the copy can take the place of the old directory as it is.
+refused there. The copy has every record that the scan finds, also those behind the damage, each at the
+offset where it stood, where that can be: what lies between becomes padding, which every bookie steps over. So
+the last marks stay right, and the copy can take the place of the old directory as it is. Where padding has no
+room, and in formats without padding, records move; a mark that is then within a record, as one that was so
+before, goes back to the beginning of its journal.
 
 Entries that the damage took behind the last mark are listed, and their ledgers are put into limbo before
 there is a copy: once the journal is whole nobody else would know of the loss. Where it is not certain what
@@ -24,17 +26,19 @@ its ledger's. Where the password in the metadata proves the right one the copy h
 
 A journal that is gone between others would refuse every start. An empty one takes its place, once all ledgers
 of the journal are in limbo. A last mark that names a journal that is gone, or an offset behind the end of its
-journal, says nothing of what is in the logs. So the copy is then replayed from its beginning: in place the
-mark is set back to it, last of all. Where no journal is left, the mark then names none, and the bookie starts
-with a new journal.
+journal, says nothing of what is in the logs. So the mark is set back, and all is replayed from the oldest
+journal on. Where no journal is left, the mark then names none, and the bookie starts with a new journal.
+Marks change before journals do: a start that replays too much loses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from posixpath import dirname, join, normpath
+from typing import NamedTuple
 
 from bkctl.admin.index.check.journaled_keys import WrongKey, journaled_keys, wrong_keys
 from bkctl.admin.index.check.master_keys import MetadataOf
@@ -42,6 +46,7 @@ from bkctl.admin.index.stopped_index import IndexDatabases, StoppedIndex
 from bkctl.admin.journals.closing_padding import write_padding
 from bkctl.admin.journals.examined_journals import examined
 from bkctl.admin.journals.journal_copy import SalvagedJournal, copy_journal
+from bkctl.admin.journals.journal_losses import JournalLosses
 from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows, row_changes
 from bkctl.admin.journals.mark_fit import misfit
 from bkctl.admin.journals.skipped_records import (
@@ -87,7 +92,7 @@ class Salvage:
     """The effect of a salvage; ``rows`` is what the journals say of the ledgers that are put into limbo.
 
     ``mark`` is where the copy is replayed from. Unless it ``is_certain`` more than what is named may be lost.
-    ``wrong_marks`` are the files that say otherwise, which a salvage in place changes. ``empty`` are the ids
+    ``wrong_marks`` are the files that say otherwise, which a salvage changes. ``empty`` are the ids
     of journals that are gone between others. ``unchecked`` is a sentence on the entries that no digest
     proves, and empty without any: one of which the length is damaged may have taken the place of others.
     """
@@ -116,20 +121,21 @@ def plan_salvage(
 
     ``metadata_of`` has the metadata of ledgers, whose passwords prove their master keys; where it is not
     certain what is lost, the ledgers that they place on the bookie are among those of the journal.
-    Raises RefusedError where a copy at the same offsets is not possible, or where ledgers that lost something
-    cannot be put into limbo; StorageError.
+    Raises RefusedError where no start would take a copy, or where ledgers that lost something cannot be put
+    into limbo; StorageError.
     """
-    mark, wrong_marks = bookie.mark(fs, place), list[str]()
+    marked = mark = bookie.mark(fs, place)
     missing = missing_between(place, mark, END)
     unfit = misfit(fs, place.directory.journals, mark)
     if unfit is not None:
-        wrong_marks = [join(directory, place.mark_name) for directory in bookie.mark_dirs]
         missing = [*missing, unfit]
         mark = LastMark(place.directory.journals[0].journal_id, 0) if place.directory.journals else ZERO_MARK
-    behind = JournalRecords(missing=missing)
-    verdicts = list(verify_journals(fs, list(place.directory.journals), book, mark=mark))
-    keys = _wrong_keys(fs, place, mark, metadata_of)
-    journals, lost = examined(fs, place, mark, verdicts, keys, book, behind)
+    keys = partial(_wrong_keys, fs, place, metadata_of=metadata_of)
+    seen = _seen(fs, place, mark, keys(mark), book, missing)
+    if not all(each.keeps_mark for each in seen.journals):
+        mark = LastMark(mark.journal_id, 0)
+        seen = _seen(fs, place, mark, keys(mark), book, missing)
+    journals, lost, behind = seen.journals, seen.lost, seen.behind
     lost.compare(behind.ledgers)
     strange = _strange(behind, book, metadata_of, lambda: _rows(fs, bookie, databases))
     ranges, is_certain = lost.ranges, lost.is_certain and not behind.missing and not strange
@@ -148,14 +154,37 @@ def plan_salvage(
         place,
         mark,
         is_certain,
-        tuple(wrong_marks),
+        () if mark == marked else tuple(join(path, place.mark_name) for path in bookie.mark_dirs),
         tuple(_gone_between(place, mark)),
         tuple(journals),
         tuple(behind.missing),
         rows,
         Losses(bookie.bookie, MADE_BY, losses),
-        _unchecked(verdicts, book),
+        _unchecked(seen.verdicts, book),
     )
+
+
+class _Seen(NamedTuple):
+    """The journals of a directory, as they are seen from a last mark."""
+
+    verdicts: Sequence[FileVerdict]
+    journals: Sequence[SalvagedJournal]
+    lost: JournalLosses
+    behind: JournalRecords
+
+
+def _seen(
+    fs: FileSystem,
+    place: JournalPlace,
+    mark: LastMark,
+    keys: Mapping[str, tuple[WrongKey, ...]],
+    book: DigestBook,
+    missing: Iterable[str],
+) -> _Seen:
+    """Return what a salvage keeps of journals, and what is lost behind a mark. Raises as :func:`examined`."""
+    behind = JournalRecords(missing=list(missing))
+    verdicts = list(verify_journals(fs, list(place.directory.journals), book, mark=mark))
+    return _Seen(verdicts, *examined(fs, place, mark, verdicts, keys, book, behind), behind)
 
 
 def _unchecked(verdicts: Sequence[FileVerdict], book: DigestBook) -> str:
@@ -259,10 +288,11 @@ def salvage_journals(
             makes_directory(home),
             makes_directory(directory),
             *(changes_file(join(directory, name)) for name in (*names, COOKIE_NAME)),
-            *(changes_file(path) for path in _empty_paths(salvage, directory)),
+            *(changes_file(path) for path in (*_empty_paths(salvage, directory), *salvage.wrong_marks)),
         ],
     )
     put_rows(fs, bookie.spaces, salvage.rows, salvage.rows, databases)
+    _set_marks_back(fs, salvage)
     copy_journals(fs, salvage, home)
     repair.finish()
     return directory
@@ -291,6 +321,7 @@ def salvage_in_place(
         ],
     )
     put_rows(fs, bookie.spaces, salvage.rows, salvage.rows, databases)
+    _set_marks_back(fs, salvage)
     for salvaged in salvage.journals:
         if salvaged.is_damaged:
             path = salvaged.journal.path
@@ -300,10 +331,13 @@ def salvage_in_place(
             fs.sync_directory(dirname(path))
     for journal_id, path in zip(salvage.empty, empty, strict=True):
         _make_empty(fs, salvage, journal_id, path)
-    for path in salvage.wrong_marks:
-        fs.replace(path, encode_last_mark(salvage.mark))
     repair.finish()
     return [kept for kept in map(repair.kept, (*paths, *salvage.wrong_marks)) if kept is not None]
+
+
+def _set_marks_back(fs: WritableFileSystem, salvage: Salvage) -> None:
+    for path in salvage.wrong_marks:
+        fs.replace(path, encode_last_mark(salvage.mark))
 
 
 def _empty_paths(salvage: Salvage, directory: str) -> list[str]:

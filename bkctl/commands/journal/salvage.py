@@ -36,9 +36,9 @@ SCHEMA: Schema = (
         "kind",
         "string",
         "journal (a file), damage (in it), kept (with --in-place: a damaged file as it was), missing (a "
-        "file that is gone), empty (one without records in its place), mark (with --in-place: a last mark "
-        "that is set back), key (a master key that was damaged, in whose place the copy has that of the "
-        "metadata), lost (of a ledger)",
+        "file that is gone), empty (one without records in its place), mark (a last mark that is set back), "
+        "key (a master key that was damaged, in whose place the copy has that of the metadata), lost (of a "
+        "ledger)",
     ),
     Key("path", "string or null", "the journal, or the directory of journals"),
     Key("records", "int or null", "of a journal: how many records are copied"),
@@ -79,24 +79,25 @@ def salvage_command(
     """[offline] [writes] Copy the readable records of damaged journals, so that a start replays them.
 
     Name all directories of the bookie, or the folder that holds them. Records behind the damage are found by
-    their digests, and every record keeps its offset, so that the last marks stay right: the bytes in between
-    become padding. With --out the source is only read: move it away, and the fresh directory into its place.
-    With --in-place each damaged journal is replaced by its copy and kept for 'bkctl repair undo'.
+    their digests, and keep their offsets, so that the last marks stay right: the bytes in between become
+    padding. Where that has no room, as before version 5, records move together. With --out the source is only
+    read: move it away, and the fresh directory into its place. With --in-place each damaged journal is
+    replaced by its copy and kept for 'bkctl repair undo'.
 
-    A journal that is gone between others, for which a start is refused, is replaced by an empty one. A last
-    mark that names no journal that is there, or an offset behind the end of its journal, is set back with
-    --in-place: the next start then replays every journal. If no journal is left in the directory, the mark
-    then names none. A damaged master key is replaced by the right one where --metadata proves it.
+    A journal that is gone between others is replaced by an empty one. A last mark within a record is set back
+    to the beginning of its journal; one that names no journal that is there, or an offset behind the end of
+    its journal, to that of the first: the next start replays them all. If none is left, the mark then names
+    none. A damaged master key is replaced by the right one where --metadata proves it.
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. If it is not certain which entries stood there, all ledgers of the journal are
     put into limbo, and so are those that --metadata places on the bookie. A record with a damaged id gets
-    the right one where its digest proves it. In .idx files only bookies of bkctl know limbo; the command
-    says so. Of several journal directories --journal-dir chooses one, or --journal by any of its journals.
+    the right one where its digest proves it. In .idx files only bookies of bkctl know limbo; it says so.
+    Of several journal directories --journal-dir chooses one, or --journal by any of its journals.
 
-    'bkctl repair undo' takes it back, the copy included, as long as nothing else has worked there. Exit code
-    1 when something is lost, 3 when nothing is known to be and digests of some entries could not be checked,
-    4 while a bookie uses a directory, or when one is missing.
+    'bkctl repair undo' takes it back, the copy included, until something else works there. Exit code 1 when
+    something is lost, 3 when nothing is known to be and some digests could not be checked, 4 while a bookie
+    uses a directory, or when one is missing.
 
     Examples:
 
@@ -117,12 +118,11 @@ def salvage_command(
         refuse_home(filesystem, out)
 
     plan = partial(_plan, filesystem, (journal or 0, journal_dir), digest, metadata, secret)
-    kept: list[str] = []
     if dry_run:
-        salvage = plan(find_stopped_bookie(filesystem, paths))
+        salvage, kept = plan(find_stopped_bookie(filesystem, paths)), list[str]()
     else:
         salvage, kept = _salvage(filesystem, paths, plan, out, losses, yes=yes)
-    write_rows(_rows(salvage, kept, in_place=in_place), SCHEMA, output)
+    write_rows(_rows(salvage, kept), SCHEMA, output)
     if not salvage.is_certain and not metadata.is_given:
         typer.echo(_UNKNOWN, err=True)
     raise typer.Exit(_exit_code(salvage))
@@ -209,7 +209,7 @@ def _copied(damage: Damage) -> str:
     return "; the record in it is copied" if damage.readable else ""
 
 
-def _rows(salvage: Salvage, kept: list[str], *, in_place: bool) -> Iterator[dict[str, Any]]:
+def _rows(salvage: Salvage, kept: list[str]) -> Iterator[dict[str, Any]]:
     nothing = dict.fromkeys(key.key for key in SCHEMA)
     for each in salvage.journals:
         yield nothing | {"kind": "journal", "path": each.journal.path, "records": each.records}
@@ -238,7 +238,7 @@ def _rows(salvage: Salvage, kept: list[str], *, in_place: bool) -> Iterator[dict
             "kind": "empty",
             "path": f"{salvage.place.directory.path}/{journal_name(journal_id)}",
         }
-    for path in salvage.wrong_marks if in_place else ():
+    for path in salvage.wrong_marks:
         yield nothing | {"kind": "mark", "path": path, "offset": salvage.mark.offset}
     for loss in salvage.losses.losses:
         more = "perhaps others, too; " if loss.maybe_more else ""

@@ -19,8 +19,9 @@ from bkctl.scan.files.digest_survey import survey, survey_all, untold
 from bkctl.scan.files.journal_reading import JournalReading
 from bkctl.scan.files.loss import LossTracker
 from bkctl.scan.files.verdicts import FileVerdict
-from bkctl.scan.journal import JournalScan, judged, read_head
+from bkctl.scan.journal import JournalScan, judged
 from bkctl.scan.journal_ends import JournalEnds
+from bkctl.scan.journal_head import read_head
 from bkctl.scan.records import Item
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.scan.sure_records import SureRecords

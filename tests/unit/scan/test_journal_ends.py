@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from bkctl.codec import journal as codec
+from bkctl.codec.digest import Digester
 from bkctl.codec.last_mark import LastMark
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import JournalFile
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.files.verdicts import FileVerdict
+from bkctl.scan.known_end import LONG_RECORD
+from bkctl.types import DigestType
 from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.log_builder import simple_journal
 
@@ -109,6 +112,17 @@ def test_what_stands_behind_the_stated_end_is_no_damage() -> None:
                 assert not damages(RECORDS + rest, newer, mark)
 
 
+@pytest.mark.parametrize("kind", [DigestType.CRC32C, DigestType.MAC])
+def test_records_that_stand_behind_the_stated_end_are_found(kind: DigestType) -> None:
+    """A record across it is damage unless it proves itself; those behind it are records as any others."""
+    built = simple_journal(digester=Digester.of(kind, b"secret"), padded=False)
+    across = built.entries[9].offset
+    found = verified(built.data, codec.encode_header(6, LastMark(5, across + 30)))
+    left_out = int(kind is DigestType.MAC)
+    assert [(each.offset, each.reason) for each in found.damage] == [(across, LONG_RECORD)] * left_out
+    assert found.entries == len(built.entries) - left_out
+
+
 def test_nothing_is_missing_behind_a_mark_at_the_stated_end() -> None:
     """What was not synced when it was replayed may be gone behind a power cut: it is in the logs."""
     assert not damages(RECORDS[:BETWEEN], OURS + NEWER_RECORDS, LastMark(5, len(RECORDS)))
@@ -131,3 +145,13 @@ def test_journals_without_any_record_are_clean() -> None:
     """The bookie was cut off in two starts, one behind the other."""
     for older in (b"", JAVA, JAVA + bytes(4096)):
         assert not damages(older, JAVA, LastMark(4, 512))
+
+
+def test_zeros_within_a_special_record_are_damage_as_for_a_start() -> None:
+    """With its ids zeroed it would be an entry, and is too short for one: no write was cut there."""
+    fence = codec.encode_record(codec.fence_record(11))
+    content = codec.encode_header(6) + fence[:12] + bytes(4096)
+    book = DigestBook({11: Digester.of(DigestType.CRC32C, b"")})
+    journal = JournalFile(OLDER, 5, len(content))
+    (verdict,) = verify_journals(MemoryFileSystem({OLDER: content}), [journal], book, mark=LastMark(5, 0))
+    assert verdict.verdict is Verdict.DAMAGED

@@ -11,7 +11,7 @@ from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
 from bkctl.admin.doctor.unchecked import book_of, unchecked_finding
-from bkctl.admin.journals.mark_fit import end_before
+from bkctl.admin.journals.mark_fit import end_before, record_around
 from bkctl.admin.journals.skipped_records import boundary_before
 from bkctl.admin.logs import file_steps
 from bkctl.admin.logs.unchecked import UncheckedEntries
@@ -200,6 +200,23 @@ def _against_journals(
                 "verify",
                 journal.path,
             ),
+            dir=place.path,
+            path=journal.path,
+            journal_id=mark.journal_id,
+            offset=mark.offset,
+        )
+        return
+    within = record_around(exam.filesystem, journal, mark)
+    if within is not None:
+        show = ("lastmark", "show", *(one.path for one in exam.subject.ledgers if one.found is not None))
+        yield Finding(
+            "marks",
+            Kind.MARK_WITHIN_RECORD,
+            Severity.ERROR,
+            f"the last mark is at {mark.offset}, within the record at {within}: a start is refused, for it "
+            "finds no record there; the mark is another bookie's, or bytes of the journal are gone",
+            "a mark between two records",
+            _salvage(exam, place.path, mark.journal_id) or not_ended(_MARK_INSTEAD, *show),
             dir=place.path,
             path=journal.path,
             journal_id=mark.journal_id,
