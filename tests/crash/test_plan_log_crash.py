@@ -73,5 +73,5 @@ def test_a_link_in_its_place_is_refused() -> None:
     disk = MemoryFileSystem({"/plans/victim": b"kept"})
     disk.link_to("/plans/victim", LOG)
     with pytest.raises(RefusedError):
-        PlanLog(disk, LOG, ManualClock()).note("begun", PLAN.steps[0])
+        PlanLog(disk, LOG, ManualClock()).begin(PLAN.steps[0], ())
     assert disk.files["/plans/victim"] == b"kept"

@@ -1,8 +1,10 @@
 """Running a plan: one command after the other, each noted durably, so that the next run goes on behind it.
 
 The log stands beside the plan and has a line of JSON for each beginning and each end. A step without an end
-in it is run again: every command of a plan goes on where it was, or finds nothing left to do. So is a step
-whose record of a repair is gone: ``repair undo`` has taken it back, and the damage is there again.
+in it is run again: every command of a plan goes on where it was, or finds nothing left to do. What it had
+lost before it was cut off it does not say again: the record of its repair, which was not there when the step
+began, shows that it had come so far. A step whose record of a repair is gone is run again, too: ``repair
+undo`` has taken it back, and the damage is there again.
 
 A step that ends with 1 or 3 has done what it can, and its report says what is lost, or not proved: the steps
 behind it are run. That is safe, for a repair keeps what it changes, no step of a plan deletes what is kept,
@@ -13,7 +15,7 @@ it has left work undone is run again by the next run. Every other code ends the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import dirname
 from typing import Any
@@ -28,7 +30,8 @@ from bkctl.vfs.base import WritableFileSystem
 RunCommand = Callable[[Sequence[str]], int]
 
 UNCHECKED = _PARTLY = 3
-_REFUSED, _NO_ANSWER = 4, 5
+_LOST = 1
+_REFUSED, _NO_ANSWER, _GONE = 4, 5, 6
 #: Exit codes after which a step has done what it can, and the next one follows: 1 says that it found, or
 #: lost, something, 3 that not all of it could be proved.
 _GOES_ON = (0, 1, UNCHECKED)
@@ -97,19 +100,31 @@ class PlanLog:
         """Return the numbers of the steps that any run has begun. Raises as :meth:`done`."""
         return {line["step"] for line in self._lines()}
 
-    def note(
-        self, event: str, step: Step, exit_code: int | None = None, repairs: Collection[str] = ()
-    ) -> None:
-        """Write a line durably. Raises RefusedError for a link in the log's place, StorageError."""
-        line = {
-            "event": event,
-            "time_ms": self._clock.time_ms(),
-            "step": step.number,
-            "command": list(step.command),
-            "exit_code": exit_code,
-        }
-        if repairs:
-            line["repairs"] = sorted(repairs)
+    def cut_off(self) -> dict[int, frozenset[str]]:
+        """Return the steps that have begun and not ended since, each with the records there were before.
+
+        Raises as :meth:`done`.
+        """
+        found: dict[int, frozenset[str]] = {}
+        for line in self._lines():
+            if line.get("event") == "begun" and isinstance(line.get("before"), list):
+                found.setdefault(line["step"], frozenset(map(str, line["before"])))
+            elif line.get("event") == "ended":
+                found.pop(line["step"], None)
+        return found
+
+    def begin(self, step: Step, before: Collection[str]) -> None:
+        """Note durably that a step begins, and the records there are before. Raises as :meth:`done`."""
+        self._write(step, {"event": "begun", "before": sorted(before)})
+
+    def end(self, step: Step, exit_code: int, repairs: Collection[str] = ()) -> None:
+        """Note durably that a step has ended, and the records that it has left. Raises as :meth:`done`."""
+        left = {"repairs": sorted(repairs)} if repairs else {}
+        self._write(step, {"event": "ended", "exit_code": exit_code, **left})
+
+    def _write(self, step: Step, facts: Mapping[str, object]) -> None:
+        about = {"time_ms": self._clock.time_ms(), "step": step.number, "command": list(step.command)}
+        line = {**facts, **about}
         refuse_link(self._fs, self.path)
         if self._fs.status(self.path) is None:
             file = self._fs.create(self.path)
@@ -203,10 +218,15 @@ def run_plan(
             yield StepEnd(step, before.exit_code, was_done=True)
             continue
         check()
-        there = records()
-        log.note("begun", step)
+        there = frozenset(records())
+        first = log.cut_off().get(step.number, there)
+        log.begin(step, there)
         code = run(step.command)
-        log.note("ended", step, code, set(records()) - set(there))
+        left = set(records()) - first
+        if code == 0 and step.lists_losses and left & there:
+            # An earlier run was cut off behind the repair: it may have lost what this one does not find.
+            code = _LOST
+        log.end(step, code, left)
         end = StepEnd(step, code, advice=advice(step, code))
         yield end
         if not end.goes_on:
@@ -222,6 +242,8 @@ def advice(step: Step, code: int) -> str:
     """Return what to do before the plan is run again."""
     if _is_done(step.verb, code):
         return ""
+    if code == _GONE:
+        return "what it is about is not there: bring it back, or make a new plan"
     if step.needs is Needs.STOPPED and code == _REFUSED:
         return "it needs the bookie stopped: stop it, if it runs; else see what the command says"
     if step.needs is Needs.RUNNING and code in (_PARTLY, _NO_ANSWER):

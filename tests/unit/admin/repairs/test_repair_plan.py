@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +314,31 @@ def test_a_step_that_was_undone_is_run_again(tmp_path: Path) -> None:
     records.remove(f"{first}-1")
     assert once() == [False, True, False]
     assert ran == [first, second, third, second, third, first, third]
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_what_a_step_had_lost_when_it_was_cut_off_is_told(tmp_path: Path, undone: bool) -> None:
+    """It was killed behind its repair, and finds nothing to do when it is run again."""
+    made = plan(row("damaged_journal", ["bkctl", "journal", "salvage", "/b", "--yes"]), cluster=())
+    path, records = str(tmp_path / "plan.log"), {"older"}
+
+    def killed(_: Sequence[str]) -> int:
+        records.add("salvage")
+        raise KeyboardInterrupt
+
+    def once(run: Callable[[Sequence[str]], int]) -> list[tuple[int, bool]]:
+        log = PlanLog(PosixFileSystem(), path, ManualClock())
+        ends = run_plan(made, log, run, records=lambda: set(records))
+        return [(end.exit_code, end.was_done) for end in ends]
+
+    with pytest.raises(KeyboardInterrupt):
+        once(killed)
+    if undone:
+        records.remove("salvage")
+    assert once(lambda _: 0) == [(0 if undone else 1, False)]
+    records.discard("salvage")
+    assert once(lambda _: 0) == [(0, undone)], "taken back, it is run again"
+    assert once(lambda _: 0) == [(0, True)]
 
 
 def test_a_salvage_that_could_not_check_every_entry_is_done(tmp_path: Path) -> None:
