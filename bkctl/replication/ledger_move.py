@@ -23,6 +23,8 @@ from bkctl.client.distribution import Distribution
 from bkctl.client.errors import ClientError, NoSuchLedgerError
 from bkctl.client.ops.ledger_access import LedgerAccess, require_quorum_fields
 from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
+from bkctl.codec.digest import DIGEST_BYTES
+from bkctl.codec.entry import HEADER_BYTES
 from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata
 from bkctl.errors import BkctlError, CorruptionError, UsageError
 from bkctl.metadata.api import NoClusterError, StoredLedger
@@ -417,8 +419,10 @@ def named_fragments(metadata: LedgerMetadata, lac: int, leaving: frozenset[str])
 
 
 def replica_size(metadata: LedgerMetadata, bad: BadFragment) -> tuple[int, int]:
-    """Return how many entries the indices of a fragment hold, and of about how many bytes."""
+    """Return how many entries the indices of a fragment hold, and of about how many bytes, heads included."""
     distribution = Distribution.of(metadata)
     count = sum(StoredEntries(distribution, bad.fragment, one.index).count for one in bad.bad)
     entries = metadata.last_entry + 1
-    return count, metadata.length * count // entries if entries > 0 else 0
+    payload = metadata.length * count // entries if entries > 0 else 0
+    digest_bytes = 0 if metadata.digest_type is None else DIGEST_BYTES[metadata.digest_type]
+    return count, payload + count * (HEADER_BYTES + digest_bytes)

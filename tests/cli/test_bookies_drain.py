@@ -192,9 +192,11 @@ def test_replicas_are_recovered_to_a_bookie_of_choice(run_cli: Run, four: Four) 
     rows = {row["ledger"]: row for row in from_ndjson(planned.stdout)}
     assert {one for one, row in rows.items() if row["outcome"] == "movable"} == set(movable)
     assert rows[ledgers[0]]["entries"] == 10
+    estimated = {ledger: rows[ledger]["bytes"] for ledger in movable}
     done = run_cli(*command, "--yes")
     assert done.exit_code == code, done.stderr
     rows = {row["ledger"]: row for row in from_ndjson(done.stdout)}
+    assert {ledger: rows[ledger]["bytes"] for ledger in movable} == estimated, "the heads of entries count"
     for ledger in movable:
         assert rows[ledger]["outcome"] == "moved"
         assert rows[ledger]["targets"] == [target]

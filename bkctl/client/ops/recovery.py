@@ -70,6 +70,7 @@ from bkctl.client.ops.read import (
     read_order,
 )
 from bkctl.client.ops.read_lac import LacRead, LacResult, ReplicaLac
+from bkctl.client.ops.recovery_rehearsal import RecoveryRehearsal, not_written_again
 from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata
 from bkctl.errors import BkctlError, UsageError
 from bkctl.types import LedgerState
@@ -88,7 +89,7 @@ class RecoverySettings:
     Reading pauses while ``pending_adds_max`` adds have no quorum. ``avoid`` is as in
     :func:`~bkctl.client.ops.read.read_order`; bookies that keep the recovery waiting join them. ``dry_run``
     fences nothing, writes nothing and waits for every bookie: what it finds holds only if the writer does not
-    go on.
+    go on. It fails where too few bookies answer, or could take the places of those that do not.
     """
 
     read_batch: int = 1
@@ -367,15 +368,8 @@ class RecoveryMachine(OperationMachine):
     def _fail_when_stuck(self) -> None:
         stuck = None if self._pipeline.changing else self._pipeline.stuck()
         if stuck is not None:
-            names = ", ".join(self._pipeline.ensemble[index] for index in sorted(stuck.failed))
-            self._fail(
-                RecoveryFailedError(
-                    f"it could not be written again to an ack quorum: {names} failed, and nobody is there to "
-                    "take the place. Start what failed, or one more bookie, and recover the ledger again",
-                    ledger=self.access.ledger,
-                    entry=stuck.entry,
-                )
-            )
+            failed = [self._pipeline.ensemble[index] for index in sorted(stuck.failed)]
+            self._fail(not_written_again(self.access.ledger, stuck.entry, failed))
 
     # --- step 8 ---------------------------------------------------------------------------------------------
 
@@ -412,10 +406,24 @@ class RecoveryMachine(OperationMachine):
         self._close()
 
     def _close(self) -> None:
-        if self.settings.dry_run:
+        if not self.settings.dry_run:
+            self._update(self._close_plan, self._closed)
+            return
+        RecoveryRehearsal(
+            self.exchange,
+            self.access.ledger,
+            self._distribution,
+            self.metadata.segments[-1].bookies,
+            range(self._lac_found + 1, self.lac + 1),
+            self._silent,
+            self._rehearsed,
+        ).begin()
+
+    def _rehearsed(self, error: BkctlError | None) -> None:
+        if error is None:
             self._finish(adopted=False)
         else:
-            self._update(self._close_plan, self._closed)
+            self._fail(error)
 
     def _close_plan(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
         if metadata.state is LedgerState.CLOSED:

@@ -421,6 +421,7 @@ def test_a_dry_run_writes_and_fences_nothing() -> None:
     assert not read.fence
     recovery.answer("c", entry=2, body=entry_body(2, length=12))
     recovery.answer("a", NO_ENTRY, entry=3)
+    recovery.choose("d")
     result = recovery.result
     assert (result.lac_found, result.last_entry, result.length, result.entries_rewritten) == (1, 2, 12, 1)
     assert [(one.bookie, one.known, one.last_entry) for one in result.replicas] == [
@@ -429,7 +430,33 @@ def test_a_dry_run_writes_and_fences_nothing() -> None:
         ("c", False, -1),
     ]
     assert result.metadata.state is LedgerState.OPEN
-    assert not recovery.of(ChooseBookies)
+    assert not recovery.of(WriteMetadata)
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+@pytest.mark.parametrize("found", [False, True])
+def test_a_dry_run_asks_who_would_take_what_is_written_again(others: int, found: bool) -> None:
+    """One of three tells that nothing else was acknowledged, and an entry needs all three."""
+    recovery = Recovery(metadata(write=3, ack=3), RecoverySettings(dry_run=True))
+    recovery.answer("a", entry=-1, body=entry_body(3))
+    recovery.silent("b", -1)
+    recovery.silent("c", -1)
+    if not found:
+        recovery.answer("a", NO_ENTRY, entry=3)
+        recovery.silent("c", 2)
+        recovery.answer("a", entry=2, body=entry_body(2, length=12))
+        assert recovery.result.entries_rewritten == 0, "nothing has to be written"
+        return
+    recovery.answer("a", entry=3, body=entry_body(3, length=16))
+    for bookie in "bc":
+        recovery.silent(bookie, 4)
+    recovery.answer("a", NO_ENTRY, entry=4)
+    recovery.choose(*"de"[:others])
+    if others == 2:
+        assert (recovery.result.last_entry, recovery.result.entries_rewritten) == (3, 1)
+        return
+    assert isinstance(recovery.error, RecoveryFailedError)
+    assert f"{'c' if others else 'b, c'} failed, and nobody is there" in str(recovery.error)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
