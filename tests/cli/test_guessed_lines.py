@@ -48,3 +48,19 @@ def test_a_bookie_in_place_of_a_plan_is_told_how_to_make_one(run_cli: Run) -> No
     done = run_cli("repair", "run", DEMO / "bookie1", "--yes")
     assert done.exit_code == 2
     assert f"'bkctl repair plan {DEMO}/bookie1 --out plan.json' writes one" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "option", "values"),
+    [
+        ("entrylog scan DIR", "--payload", ", one of none, sha256, hex, base64, text"),
+        ("journal verify DIR", "--digest", ", one of auto, off, crc32c, crc32, mac, dummy"),
+        ("entrylog scan DIR", "--log", ""),
+    ],
+)
+def test_an_option_without_its_value_names_those_that_there_are(
+    run_cli: Run, line: str, option: str, values: str
+) -> None:
+    done = run_cli(*line.split(), option)
+    assert done.exit_code == 2
+    assert f"error: option '{option}' requires an argument{values}\n" in done.stderr

@@ -8,13 +8,13 @@ import os
 import re
 import sys
 import traceback
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 import typer.completion
 import typer.core
 import typer.main
-from typer._click.exceptions import NoArgsIsHelpError, UsageError
+from typer._click.exceptions import BadOptionUsage, NoArgsIsHelpError, UsageError
 
 from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.coercion import convert_plain_values_directly
@@ -131,15 +131,32 @@ def _exit_code(error: Exception, words: Sequence[str]) -> int:
 
 def _only_writes(words: Sequence[str]) -> bool:
     """Return whether the command that a line names is there to change something, by its safety class."""
+    classes = (getattr(_named(words), "help", "") or "").partition(".")[0]
+    return "[writes]" in classes and "[reads]" not in classes
+
+
+def _named(words: Sequence[str]) -> Any:
+    """Return the command that a line names, or its noun where it has no verb; None without any."""
     noun = NOUNS.get(words[0]) if words else None
     if noun is None:
-        return False
+        return None
     found: Any = load(noun)
-    if noun.verbs:
-        verbs = (getattr(found, "commands", {}).get(word) for word in words[1:])
-        found = next((verb for verb in verbs if verb is not None), None)
-    classes = (getattr(found, "help", "") or "").partition(".")[0]
-    return "[writes]" in classes and "[reads]" not in classes
+    if not noun.verbs:
+        return found
+    verbs = (getattr(found, "commands", {}).get(word) for word in words[1:])
+    return next((verb for verb in verbs if verb is not None), None)
+
+
+def _values(option: str, words: Sequence[str]) -> list[str]:
+    """Return the values that an option of the command in a line can have, where they are a closed list."""
+    for each in getattr(_named(words), "params", ()):
+        if option in each.opts:
+            kind = getattr(getattr(each, "type_descriptor", None), "annotation", None)
+            kinds = (
+                one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, enum.Enum)
+            )
+            return [str(value.value) for one in kinds for value in one]
+    return []
 
 
 def load(noun: Noun) -> Command:
@@ -183,6 +200,8 @@ def _wrong_usage(error: Any, words: Sequence[str]) -> int:
         error.show()
         return int(error.exit_code)
     text = as_typed(error.format_message().rstrip("."), words)
+    if isinstance(error, BadOptionUsage) and (values := _values(error.option_name, words)):
+        text += f", one of {', '.join(values)}"
     if context is not None and (guess := _NO_VERB.fullmatch(text)) is not None:
         noun = context.command_path.partition(" ")[2]
         if meant := GUESSED_COMMANDS.get(f"{noun} {guess[1]}"):
