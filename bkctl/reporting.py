@@ -22,9 +22,12 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
-def listed(names: Sequence[str], most: int) -> str:
-    """Return the first ``most`` names, and how many more there are: ``a, b and 3 more``."""
-    more = len(names) - most
+def listed(names: Sequence[str], most: int, total: int | None = None) -> str:
+    """Return the first ``most`` names, and how many more there are of ``total``: ``a, b and 3 more``.
+
+    Without ``total`` the names are all that there are.
+    """
+    more = (len(names) if total is None else total) - min(most, len(names))
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from posixpath import join
 
-from bkctl.admin.doctor.checks.journals import damages
+from bkctl.admin.doctor.checks.journals import damaged_file
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.unchecked import book_of, unchecked_finding
@@ -38,7 +38,10 @@ def check_entry_logs(exam: Examination) -> Iterator[Finding]:
         if verdict.verdict is Verdict.DAMAGED:
             following = not_ended(file_steps.LOG_INSTEAD, "entrylog", "verify", verdict.path)
             exam.damaged_logs.add(verdict.path)
-            yield from damages("entry_logs", Kind.DAMAGED_LOG, verdict, following, paths[verdict.path].log_id)
+            untold, log_id = verdict.damages - len(verdict.damage), paths[verdict.path].log_id
+            yield damaged_file(
+                "entry_logs", Kind.DAMAGED_LOG, verdict.path, verdict.damage, untold, following, log_id
+            )
     if exam.deep:
         dirs = list(dict.fromkeys(log.directory for log in logs))
         yield from unchecked_finding(exam, "entry_logs", "entrylog", dirs, unchecked, book)

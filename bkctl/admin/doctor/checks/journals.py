@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from posixpath import join
 
@@ -20,13 +20,13 @@ from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, last_mark_name
 from bkctl.engine.journal_replay import missing_journals
 from bkctl.engine.lost_index import JournalPlace
-from bkctl.reporting import counted
-from bkctl.scan.damage import Verdict
+from bkctl.reporting import counted, listed
+from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.files.verdicts import FileVerdict
 
-#: Damages of one file that are reported one by one.
-DAMAGES_TOLD = 20
+#: Damaged ranges of one file that a finding names.
+_RANGES_NAMED = 5
 _MARK_KNOW = (
     "it writes the mark that counts already into every ledger directory, as the next clean stop of the "
     "bookie does: the highest that can be read, or without any the beginning, so that all is replayed"
@@ -343,48 +343,52 @@ def _judged(
         )
     if verdict.verdict is not Verdict.DAMAGED:
         return
-    ends = {damage.offset: LastMark(journal_id, damage.end) for damage in verdict.damage}
-    for finding in damages("journals", Kind.DAMAGED_JOURNAL, verdict, following):
-        numbered = replace(finding, journal_id=journal_id)
-        if finding.offset is not None and ends[finding.offset] <= mark:
-            text = "it is in front of the last mark: what was there is in the entry logs already"
-            numbered = replace(numbered, severity=Severity.WARNING, found=f"{finding.found}; {text}")
-        yield numbered
-
-
-def damages(
-    check: str, kind: Kind, verdict: FileVerdict, following: NextStep, log_id: int | None = None
-) -> Iterator[Finding]:
-    """Report the damages of a file, the first of them one by one, the others counted."""
     real = [damage for damage in verdict.damage if not damage.unsynced]
-    for damage in real[:DAMAGES_TOLD]:
-        lost = {gap.ledger for gap in damage.missing}
-        yield Finding(
-            check,
-            kind,
-            Severity.ERROR,
-            f"{damage.size_bytes} bytes that cannot be read as records: {damage.reason}"
-            + (f", found {damage.found}" if damage.found else "")
-            + (f"; entries of {len(lost)} ledgers are lost" if len(lost) > 1 else "")
-            + (f"; entries of ledger {next(iter(lost))} are lost" if len(lost) == 1 else ""),
-            damage.expected or "records one behind the other",
-            following,
-            dir=verdict.path.rpartition("/")[0],
-            path=verdict.path,
-            ledger=next(iter(lost)) if len(lost) == 1 else None,
-            log_id=log_id,
-            offset=damage.offset,
-        )
-    if verdict.damages > DAMAGES_TOLD and real:
-        yield Finding(
-            check,
-            kind,
-            Severity.ERROR,
-            f"{counted(verdict.damages - DAMAGES_TOLD, 'more damaged range')}",
-            "records one behind the other",
-            following,
-            dir=verdict.path.rpartition("/")[0],
-            path=verdict.path,
-            log_id=log_id,
-            count=verdict.damages - DAMAGES_TOLD,
-        )
+    front = [damage for damage in real if LastMark(journal_id, damage.end) <= mark]
+    behind = [damage for damage in real if LastMark(journal_id, damage.end) > mark]
+    for damage, untold in ((front, 0), (behind, verdict.damages - len(verdict.damage))):
+        if damage or untold:
+            finding = damaged_file("journals", Kind.DAMAGED_JOURNAL, verdict.path, damage, untold, following)
+            numbered = replace(finding, journal_id=journal_id)
+            if damage is front:
+                text = "it is in front of the last mark: what was there is in the entry logs already"
+                numbered = replace(numbered, severity=Severity.WARNING, found=f"{finding.found}; {text}")
+            yield numbered
+
+
+def damaged_file(
+    check: str,
+    kind: Kind,
+    path: str,
+    damage: Sequence[Damage],
+    untold: int,
+    following: NextStep,
+    log_id: int | None = None,
+) -> Finding:
+    """Return the finding about the damage of a file; ``untold`` are ranges that nobody has listed."""
+    count = len(damage) + untold
+    lost = {gap.ledger for each in damage for gap in each.missing}
+    entries = (
+        f"entries of {len(lost)} ledgers" if len(lost) > 1 else f"entries of ledger {min(lost, default=0)}"
+    )
+    if count == 1 and damage:
+        told = f", found {damage[0].found}" if damage[0].found else ""
+        found = f"{damage[0].size_bytes} bytes that cannot be read as records: {damage[0].reason}{told}"
+    else:
+        ranges = [f"{each.size_bytes} bytes at {each.offset} ({each.reason})" for each in damage]
+        found = f"{counted(count, 'range')} that cannot be read as records: "
+        found += listed(ranges, _RANGES_NAMED, count)
+    return Finding(
+        check,
+        kind,
+        Severity.ERROR,
+        found + (f"; {entries} are lost" if lost else ""),
+        (damage[0].expected if count == 1 and damage else None) or "records one behind the other",
+        following,
+        dir=path.rpartition("/")[0],
+        path=path,
+        ledger=next(iter(lost)) if len(lost) == 1 else None,
+        log_id=log_id,
+        offset=damage[0].offset if damage else None,
+        count=count,
+    )
