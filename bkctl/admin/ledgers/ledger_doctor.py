@@ -8,7 +8,7 @@ verdict                   meaning
 ``under_replicated``      closed or being written, and a bookie that holds some of its entries is gone
 ``unreadable``            closed, and entries cannot be read from any replica
 ``recoverable``           not closed, nothing moved, and a recovery would come to an end now
-``needs_bookies``         not closed, and too few bookies are there to recover it: to tell, or to take its end
+``needs_bookies``         not closed, and too few bookies are there for a recovery: to answer, or for its adds
 ``damaged_metadata``      its metadata has no meaning
 ========================= ================================================================================
 """

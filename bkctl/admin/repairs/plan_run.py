@@ -1,10 +1,10 @@
 """Running a plan: one command after the other, each noted durably, so that the next run goes on behind it.
 
 The log stands beside the plan and has a line of JSON for each beginning and each end. A step without an end
-in it is run again: every command of a plan goes on where it was, or finds nothing left to do. What it had
-lost before it was cut off it does not say again: the record of its repair, which was not there when the step
-began, shows that it had come so far. A step whose record of a repair is gone is run again, too: ``repair
-undo`` has taken it back, and the damage is there again.
+in it is run again: every command of a plan goes on where it was, or finds nothing left to do. It does not say
+again what was lost before it was cut off: the record of its repair, which was not there when the step began,
+shows that it had come so far. A step whose record of a repair is gone is run again, too: ``repair undo`` has
+taken it back, and the damage is there again.
 
 A step that ends with 1 or 3 has done what it can, and its report says what is lost, or not proved: the steps
 behind it are run. That is safe, for a repair keeps what it changes, no step of a plan deletes what is kept,

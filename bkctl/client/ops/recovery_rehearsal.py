@@ -1,6 +1,6 @@
 """Whether the entries that a recovery would write again could be: what its dry run asks in their place.
 
-Each of them needs an ack quorum of its write set. A bookie that does not tell what it has would not take an
+Each of them needs an ack quorum of its write set. A bookie that does not answer would not take an
 add either, and another one would have to take its place; where nobody is there, the recovery would not end.
 """
 
