@@ -6,16 +6,18 @@ offset behind the end of its journal's records, is another bookie's, was damaged
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind, journal_name
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import NotFoundError
-from bkctl.scan.damage import Damage, Tail
+from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile
 from bkctl.scan.journal import JournalScan
+from bkctl.scan.records import Item
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
 
@@ -53,17 +55,21 @@ def record_around(fs: FileSystem, journal: JournalFile, mark: LastMark) -> int |
     No replay can begin there. Raises StorageError.
     """
     with JournalScan(fs, journal.path) as scan:
-        for item in scan:
-            if isinstance(item, EntryBatch):
-                for index, size in enumerate(item.sizes):
-                    if item.offset(index) < mark.offset < item.offset(index) + 4 + size:
-                        return item.offset(index)
-            elif isinstance(item, MarkedRecord) and item.kind is not RecordKind.PADDING:
-                if item.offset < mark.offset < item.end:
-                    return item.offset
-            elif isinstance(item, Tail):
-                break
+        for begin, end in chain.from_iterable(map(_records, scan)):
+            if begin >= mark.offset:
+                return None
+            if end > mark.offset:
+                return begin
     return None
+
+
+def _records(item: Item) -> Iterator[tuple[int, int]]:
+    """Yield where the records of an item begin and end; padding, which is zeros, is none."""
+    if isinstance(item, EntryBatch):
+        for index, size in enumerate(item.sizes):
+            yield item.offset(index), item.offset(index) + 4 + size
+    elif isinstance(item, MarkedRecord) and item.kind is not RecordKind.PADDING:
+        yield item.offset, item.end
 
 
 def _end_of_data(fs: FileSystem, journal: JournalFile, mark: LastMark) -> int | None:

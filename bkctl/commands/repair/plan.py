@@ -38,7 +38,9 @@ PLAN_SCHEMA: Schema = (
 #: The doctor's findings about a directory that is empty, or not there.
 _LOST_KINDS = frozenset({"missing_cookie", "missing_directory"})
 #: The doctor's findings about journals that an earlier copy would bring back.
-_JOURNAL_KINDS = frozenset({"missing_journal", "mark_beyond_journal", "damaged_journal"})
+_JOURNAL_KINDS = frozenset(
+    {"missing_journal", "mark_beyond_journal", "mark_within_record", "damaged_journal"}
+)
 _SWAPPED = "journal directories were swapped"
 #: Findings of logs that a salvage ends: damaged bytes, or a log of another ledger directory.
 _SALVAGED_KINDS = frozenset({"damaged_log", "wrong_log_id_space"})
