@@ -46,9 +46,10 @@ def run_command(
 
     The output of the commands goes to stderr. Every step is recorded durably in PLAN.log, so that the
     next run continues after the last finished step; a step that 'bkctl repair undo' has taken back is run
-    again, and one that was cut off behind its repair counts as a loss (1) if it may be one. Behind a step that ends with 1 or 3 the run goes on: it is done, and its report says what is lost
-    or not proved. Any other code ends the run, which ends with it, and the row says what to do now: a step
-    may need the bookie stopped (4) or running (5). A plan is refused (4) where the cookies (VERSION) say that
+    again, and one that was cut off behind its repair counts as a loss (1) if it may be one. Behind a step
+    that ends with 1 or 3 the run goes on: it is done, and its report says what is lost or not proved. Any
+    other code ends the run, which ends with it, and the row says what to do now: a step may need the bookie
+    stopped (4) or running (5). A plan is refused (4) where the cookies (VERSION) say that
     its directories are another bookie's now.
     Else the exit code is the strongest of the steps, 3 before 1 before 0; a loss (1) that a 'ledger repair'
     behind it has brought back does not count. It is 3, too, when the plan has findings that no command
