@@ -2,8 +2,7 @@
 
 No other module compares kinds. One that treats them differently asks for a fact of this table, or has a table
 of operations with a row for each kind: the readers of indexes are ``READERS`` of ``scan.index``, the rebuilds
-``REBUILDS`` of ``admin.index.rebuild.rebuild``, the storages of a running bookie, by class, ``STORAGES`` of
-``engine.storages``. ``tests/arch/test_storage_kinds.py`` checks both.
+``REBUILDS`` of ``admin.index.rebuild.rebuild``. ``tests/arch/test_storage_kinds.py`` checks both.
 
 SortedLedgerStorage and InterleavedLedgerStorage leave the same files, so that they are one kind here; a class
 of Java's chooses between them.
@@ -13,8 +12,8 @@ Source: ``org.apache.bookkeeper.bookie.LedgerStorageFactory`` and the classes th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from bkctl.errors import UsageError
 
@@ -31,7 +30,8 @@ class StorageKind:
     field               meaning
     =================== ==================================================================================
     name                what ``--storage`` takes
-    classes             values of ``ledgerStorageClass`` that choose it
+    packages            values of ``ledgerStorageClass`` that choose it, each with the package of the engine
+                        that serves it to a running bookie (``engine.storages``)
     indexes             its index, as ``BookieDirectory.indexes`` names it; what a bookie cannot do without
                         comes first
     traces              names in a ``current`` directory that only it leaves, whole or moved away by a tool
@@ -46,13 +46,18 @@ class StorageKind:
     """
 
     name: str
-    classes: tuple[str, ...]
+    packages: Mapping[str, str] = field(hash=False)
     indexes: tuple[str, ...]
     traces: tuple[str, ...]
     has_databases: bool
     has_file_per_ledger: bool
     shares_log_ids: bool
     has_metadata_cache: bool
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the values of ``ledgerStorageClass`` that choose it."""
+        return tuple(self.packages)
 
     def is_in(self, indexes: Collection[str]) -> bool:
         """Return whether a directory with these indexes has one of this kind."""
@@ -73,7 +78,7 @@ class StorageKind:
 
 DB = StorageKind(
     name="db",
-    classes=(DB_LEDGER_STORAGE,),
+    packages={DB_LEDGER_STORAGE: "db_storage"},
     indexes=("locations", "ledgers"),
     traces=("locations", "ledgers", "metadata-cache"),
     has_databases=True,
@@ -83,7 +88,11 @@ DB = StorageKind(
 )
 IDX = StorageKind(
     name="idx",
-    classes=(SORTED_LEDGER_STORAGE, INTERLEAVED_LEDGER_STORAGE),
+    # Two names of one storage: what they leave is the same, and so is what they do (ADR 0019).
+    packages={
+        SORTED_LEDGER_STORAGE: "interleaved_storage",
+        INTERLEAVED_LEDGER_STORAGE: "interleaved_storage",
+    },
     indexes=("idx",),
     traces=(),
     has_databases=False,
@@ -115,6 +124,15 @@ def kind_in(indexes: Collection[str]) -> StorageKind | None:
 def kind_of_class(storage_class: str | None) -> StorageKind:
     """Return the kind that a ``ledgerStorageClass`` chooses; the default one for a class that is none."""
     return next((kind for kind in KINDS if storage_class in kind.classes), DEFAULT)
+
+
+def serving_package(storage_class: str) -> str:
+    """Return the package of ``bkctl.engine`` that serves a class. Raises UsageError for one that is none."""
+    for kind in KINDS:
+        if storage_class in kind.packages:
+            return kind.packages[storage_class]
+    every = [name for kind in KINDS for name in kind.classes]
+    raise UsageError(f"ledgerStorageClass={storage_class}: is none of {', '.join(every)}")
 
 
 def short_names(classes: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""The parts that a storage is opened with."""
+"""The parts that a storage is opened with, and the choice that a package with a storage offers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bkctl.clock import Clock
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.settings import BookieSettings
-from bkctl.errors import BkctlError
+from bkctl.errors import BkctlError, CorruptionError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.vfs import WritableFileSystem
@@ -33,3 +33,17 @@ class StorageParts:
 #: Opens the storages of a bookie, in the order in which ledgers are given to them. After an error none of
 #: them stays open.
 OpenStorages = Callable[[StorageParts], list[LedgerStorage]]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageChoice:
+    """How a bookie is started with one storage.
+
+    ``refuse_gone`` raises RefusedError where an index is gone that logs hold records of; it is asked before
+    ``open``, which makes what is missing. ``refusal`` gives the refusal of a start over an index that
+    ``open`` could not read, or the error itself for anything else.
+    """
+
+    open: OpenStorages
+    refuse_gone: Callable[[WritableFileSystem, BookieSettings], None]
+    refusal: Callable[[BookieSettings, CorruptionError], BkctlError]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from bkctl import storage_kinds
 from bkctl.admin.index.rebuild.rebuild import REBUILDS
-from bkctl.engine.storages import STORAGES
+from bkctl.engine.storage_parts import StorageChoice
 from bkctl.scan.index import READERS
 from bkctl.storage_kinds import KINDS, StorageKind
 
@@ -101,8 +102,11 @@ def test_every_table_has_a_row_for_each_kind(table: Mapping[StorageKind, object]
     assert set(table) == set(KINDS)
 
 
-def test_a_bookie_starts_with_every_class() -> None:
-    assert set(STORAGES) == {name for kind in KINDS for name in kind.classes}
+def test_every_class_has_a_package_that_serves_it() -> None:
+    for kind in KINDS:
+        for package in kind.packages.values():
+            opening = import_module(f"bkctl.engine.{package}.opening")
+            assert isinstance(opening.CHOICE, StorageChoice)
 
 
 def test_no_two_kinds_have_a_name_a_class_or_an_index_in_common() -> None:

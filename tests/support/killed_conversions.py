@@ -24,7 +24,8 @@ from bkctl.admin.repairs.repair_chain import last_repair
 from bkctl.admin.repairs.repair_undo import undo
 from bkctl.directories.half_converted import is_half_converted
 from bkctl.directories.holders import DirectoryLock
-from bkctl.engine.storages import STORAGES
+from bkctl.engine.db_storage import opening as db_opening
+from bkctl.engine.interleaved_storage import opening as idx_opening
 from bkctl.errors import RefusedError
 from bkctl.kvstore import rocksdb, rocksdb_store
 from bkctl.scan.directory import CONVERSION_NAME
@@ -33,7 +34,7 @@ from bkctl.vfs import PosixFileSystem
 from tests.support.convertible_bookie import LOG_BYTES, ConvertibleBookie
 
 #: Imported before the forks; no database is opened in this process, whose threads would not survive them.
-LOADED = ([choice() for choice in STORAGES.values()], rocksdb, rocksdb_store)
+LOADED = (db_opening, idx_opening, rocksdb, rocksdb_store)
 KILLED = 9
 _EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link")
 _STEPS_MAX = 5_000

@@ -11,8 +11,9 @@ from bkctl.engine.db_storage.exchanged_directories import refuse_exchanged_direc
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.lost_index import damaged_index, refuse_gone_indexes
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.storage_parts import StorageParts
+from bkctl.engine.storage_parts import StorageChoice, StorageParts
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
 from bkctl.scan.directory import current
 
@@ -70,3 +71,7 @@ def _locations_profile(settings: BookieSettings) -> StoreProfile:
     if not cache_bytes:
         return LOCATIONS_PROFILE
     return replace(LOCATIONS_PROFILE, block_cache_bytes=cache_bytes)
+
+
+#: The storage whose index is two RocksDB databases.
+CHOICE = StorageChoice(open_db_storages, refuse_gone_indexes, damaged_index)

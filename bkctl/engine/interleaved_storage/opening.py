@@ -14,7 +14,7 @@ from bkctl.engine.interleaved_storage.index_slots import SlotIndex
 from bkctl.engine.interleaved_storage.interleaved_ledger_storage import InterleavedLedgerStorage
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.storage_parts import StorageParts
+from bkctl.engine.storage_parts import StorageChoice, StorageParts
 from bkctl.errors import BkctlError, CorruptionError, RefusedError
 from bkctl.scan.directory import current
 from bkctl.vfs import WritableFileSystem
@@ -88,3 +88,7 @@ def _caches(settings: StorageSettings) -> StorageSettings:
 def _pages_of(storage: StorageSettings) -> int:
     """Return the number of pages for the memory that is meant for the index; at least a few."""
     return max(storage.index_block_cache_bytes // storage.index_page_bytes, 64)
+
+
+#: The storage whose index is a file for each ledger.
+CHOICE = StorageChoice(open_interleaved_storage, refuse_nothing, damaged_index_file)

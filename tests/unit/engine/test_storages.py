@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bkctl.config.loader import load
+from bkctl.engine.db_storage import opening as db_storage_opening
 from bkctl.engine.ledger_storage import IndexPlace
 from bkctl.engine.lost_index import find_lost_indexes
-from bkctl.engine.storages import STORAGES, storage_of
+from bkctl.engine.storages import storage_of
+from bkctl.errors import UsageError
 from bkctl.server.life.engine_settings import bookie_settings
-from bkctl.storage_kinds import DB, DB_LEDGER_STORAGE, IDX, StorageKind
+from bkctl.storage_kinds import DB, DB_LEDGER_STORAGE, IDX, INTERLEAVED_LEDGER_STORAGE, StorageKind
 from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.log_builder import EntryLogBuilder, entry_body
 
@@ -21,9 +25,20 @@ def test_the_configuration_chooses_the_storage(tmp_path: Path) -> None:
     chosen = {"ledgerStorageClass": DB_LEDGER_STORAGE}
     config, _ = load(None, chosen, {}, working_directory=str(tmp_path))
     settings = bookie_settings(config)
-    assert storage_of(settings) == STORAGES[DB_LEDGER_STORAGE]()
+    assert storage_of(settings) is db_storage_opening.CHOICE
     other = replace(config, storage=replace(config.storage, storage_class="another.LedgerStorage"))
-    assert bookie_settings(other).storage.storage_class == "another.LedgerStorage"
+    with pytest.raises(UsageError, match=r"ledgerStorageClass=another\.LedgerStorage: is none of .*DbLedger"):
+        storage_of(bookie_settings(other))
+
+
+def test_only_the_storage_that_is_chosen_is_imported() -> None:
+    program = (
+        "import sys; from types import SimpleNamespace as S; from bkctl.engine.storages import storage_of;"
+        f"storage_of(S(storage=S(storage_class={INTERLEAVED_LEDGER_STORAGE!r})));"
+        "print([name for name in sys.modules if name.endswith('_storage.opening')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "['bkctl.engine.interleaved_storage.opening']"
 
 
 def filesystem_with(**logs: bytes) -> MemoryFileSystem:
