@@ -117,7 +117,8 @@ def _for_engine(pending: Sequence[PendingAdds], sink: AddAnswers) -> EngineAddRu
         grants += run.distinct_grants
         lacs += run.lacs
         counts += run.counts
-    records = packed[0].records if len(packed) == 1 else join_runs(packed)
+    # Also of one run alone: it may have lain with others that were refused, which would be held with it.
+    records = join_runs(packed)
     count = sum(counts)
     size_bytes = len(records) - LENGTH_BYTES * count
     return RecordRun(grants, lacs, counts, records, count, size_bytes, sink, pending, as_lists)

@@ -137,13 +137,16 @@ class BookieConnection(asyncio.Protocol):
         if held_bytes or self._owes:
             self._owes = held_bytes > 0
             self._port.watch.received(self, held_bytes, went_on=bool(events))
+        intake = self._port.add_intake
         for event in events:
             if isinstance(event, AddRun):
-                self._port.add_intake.add(self, event)
-            elif isinstance(event, ReadRun):
+                intake.add(self, event)
+                continue
+            # Whatever else it is finds the adds in front of it in the engine.
+            intake.hand_over()
+            if isinstance(event, ReadRun):
                 self._read_run(event)
             elif isinstance(event, Request):
-                self._port.add_intake.hand_over()
                 self._request(event)
             elif isinstance(event, Answer | Refusal):
                 self.write(event.frame)

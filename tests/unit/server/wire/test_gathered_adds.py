@@ -6,6 +6,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import pytest
 
@@ -15,8 +16,10 @@ from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun
 from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.engine.write_stage import WriteStage
-from bkctl.protocol.messages import Wire
+from bkctl.protocol.messages import ReadRequest, Wire
+from bkctl.protocol.runs import PackedAddRun
 from bkctl.server.wire import gathered_adds
+from bkctl.server.wire.add_answers import PendingAdds
 from bkctl.types import ResultCode
 from bkctl.vfs.faulty import FaultRule
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
@@ -207,6 +210,36 @@ def test_one_refused_run_does_not_refuse_those_beside_it(taken: list[tuple[int, 
         assert served.server.adds.size_bytes == 0
 
 
+@compiled
+def test_what_is_refused_is_not_held_with_the_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adds in progress count their own bytes: whatever else came in the same turn has to be given back."""
+    runs: list[RecordRun] = []
+    original = WriteStage.add_run
+
+    def seen(stage: WriteStage, run: EngineAddRun | RecordRun) -> bool:
+        is_taken = original(stage, run)
+        if is_taken:
+            assert isinstance(run, RecordRun)
+            runs.append(run)
+        return is_taken
+
+    monkeypatch.setattr(WriteStage, "add_run", seen)
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        assert served.rig.fence(103) is None
+        with loop_busy(served):
+            for number, client in enumerate(clients):
+                ledger = 100 + number
+                send(client, [(ledger, 1 + entry) for entry in range(EACH)])
+        for number, client in enumerate(clients):
+            assert codes_of(client) == [ResultCode.FENCED if number == 3 else ResultCode.OK] * EACH
+    assert len(runs) == CLIENTS - 1, "those beside the refused one are taken one by one"
+    for run in runs:
+        (pending,) = cast("Sequence[PendingAdds]", run.context)
+        assert isinstance(pending.run, PackedAddRun)
+        assert pending.run.records is run.records
+
+
 def test_a_request_behind_the_adds_of_its_connection_finds_them_added() -> None:
     with ServedEngine() as served, clients_of(served) as clients:
         with_ledgers(served)
@@ -223,6 +256,20 @@ def test_a_request_behind_the_adds_of_its_connection_finds_them_added() -> None:
         )
         places = [journal.index(entry_body(101, entry)) for entry in (*range(1, 1 + EACH), 99)]
         assert places == sorted(places)
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+def test_reads_behind_the_adds_of_their_connection_find_them(wire: Wire) -> None:
+    with ServedEngine() as served, clients_of(served) as clients, WireClient(served.port, wire) as client:
+        with_ledgers(served)
+        with loop_busy(served):
+            # Something that is under way, so that the next run is one to gather.
+            send(clients[0], ids_of(0))
+            entries = range(1, 1 + EACH)
+            adds = [client.connection.send(add_request(101, entry), entry) for entry in entries]
+            reads = [client.connection.send(ReadRequest(101, entry), EACH + entry) for entry in entries]
+            client.send_bytes(b"".join(adds + reads))
+        assert codes_of(client) == [ResultCode.OK] * 2 * EACH
 
 
 def test_a_failing_journal_acknowledges_nothing_of_anybody() -> None:
