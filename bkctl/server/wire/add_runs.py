@@ -11,6 +11,7 @@ from itertools import chain
 
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun, SingleAdd
+from bkctl.engine.engine_thread import as_failure, report
 from bkctl.errors import BkctlError
 from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
@@ -35,13 +36,13 @@ def add_runs(port: Port, pending: Sequence[PendingAdds]) -> None:
 
 def _add_whole(port: Port, pending: Sequence[PendingAdds]) -> bool:
     """Hand runs to the engine as one run; False when each of its entries must be handed in by itself."""
-    run = _for_engine(pending, port.add_answers)
     started_s = port.now_s()
     try:
+        run = _for_engine(pending, port.add_answers)
         taken = port.bookie.writes.add_run(run)
-    except BkctlError as error:
-        # The journal has failed; whether the engine took the entries makes no difference now.
-        port.add_answers.refuse(pending, code_of(error))
+    except Exception as error:  # noqa: BLE001 - other connections' adds must not go without an answer
+        # The journal has failed, mostly; whether the engine took the entries makes no difference now.
+        port.add_answers.refuse(pending, _code_of(error))
         return True
     if taken:
         port.adds.took(run.count, port.now_s() - started_s)
@@ -87,10 +88,17 @@ def _add_single(connection: Channel, port: Port, run: AddRun, index: int) -> Res
     )
     try:
         port.bookie.writes.add(add)
-    except BkctlError as error:
-        return code_of(error)
+    except Exception as error:  # noqa: BLE001 - as in `_add_whole`
+        return _code_of(error)
     port.adds.took(1, port.now_s() - started_s)
     return None
+
+
+def _code_of(error: Exception) -> ResultCode:
+    """Return the answer to adds that an error ended; one that nobody foresaw is logged."""
+    if not isinstance(error, BkctlError):
+        report("adding entries", error)
+    return code_of(as_failure("adding entries", error))
 
 
 def _refuse(

@@ -52,6 +52,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return runs
 
 
+def no_memory(_: object) -> None:
+    raise MemoryError("no memory")
+
+
 @contextlib.contextmanager
 def loop_busy(served: ServedEngine) -> Iterator[None]:
     """Keep the loop busy: what is sent meanwhile is found by its next look at the sockets, all at once."""
@@ -283,6 +287,28 @@ def test_a_failing_journal_acknowledges_nothing_of_anybody() -> None:
             assert ResultCode.OK not in codes_of(client)
         served.rig.wait_failure()
         served.until(lambda: not served.server.adds.meter.length, "adds are counted that were answered")
+
+
+def test_an_error_that_nobody_foresaw_is_an_answer_to_all_whose_adds_it_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        writes = served.rig.bookie.writes
+        with monkeypatch.context() as patch:
+            patch.setattr(writes, "add_run", no_memory)
+            patch.setattr(writes, "add", no_memory)
+            with loop_busy(served):
+                for number, client in enumerate(clients):
+                    send(client, ids_of(number))
+                # A read behind it, of an entry that is there, is answered.
+                clients[-1].send([(ReadRequest(50, 0), EACH)])
+            codes = [codes_of(client) for client in clients]
+        assert codes.pop() == [ResultCode.IO_ERROR] * EACH + [ResultCode.OK]
+        assert codes == [[ResultCode.IO_ERROR] * EACH] * (CLIENTS - 1)
+        served.until(lambda: not served.server.adds.meter.length, "adds are counted that were answered")
+        assert served.server.adds.size_bytes == 0
+        assert clients[0].add(100, 1) is ResultCode.OK
 
 
 def test_gathered_runs_that_wait_for_room_are_answered_when_there_is_some() -> None:
