@@ -9,7 +9,8 @@ from itertools import chain
 
 #: The number of ledgers that are counted at a time.
 LEDGERS_MAX = 4_000
-#: For how long growth is summed up before it starts over: the busiest ledgers are those of now.
+#: Growth is counted from the last mark but one, and marks are at least so far apart: the busiest ledgers are
+#: those of now, also for who asks right behind a mark.
 MARK_S = 10.0
 
 
@@ -24,15 +25,16 @@ class LedgerAdds:
 
 
 class _Row:
-    """The counters of one ledger; ``marked`` are its entries when growth began to be summed up."""
+    """The counters of one ledger; ``marked`` are its entries at the last mark, ``before`` at the one before."""
 
-    __slots__ = ("bytes", "entries", "marked", "since_s")
+    __slots__ = ("before", "bytes", "entries", "marked", "since_s")
 
     def __init__(self, since_s: float) -> None:
         self.since_s = since_s
         self.entries = 0
         self.bytes = 0
         self.marked = 0
+        self.before = 0
 
 
 class BusiestLedgers:
@@ -76,14 +78,14 @@ class BusiestLedgers:
         return row
 
     def _mark(self) -> None:
-        """Have growth start over, unless it did a moment ago."""
+        """Set a mark, unless one was set a moment ago."""
         now_s = self._now_s()
         if now_s - self._marked_s < MARK_S:
             return
         self._marked_s = now_s
         for row in chain(self._rows.values(), self._older.values()):
-            row.marked = row.entries
+            row.before, row.marked = row.marked, row.entries
 
 
 def _growth(item: tuple[int, _Row]) -> int:
-    return item[1].entries - item[1].marked
+    return item[1].entries - item[1].before

@@ -26,12 +26,25 @@ def test_a_ledger_that_was_busy_long_ago_stands_behind_one_of_now() -> None:
     clock = ManualClock()
     counts = BusiestLedgers(clock.monotonic)
     counts.add(1, 1_000_000, 0)
-    clock.advance(MARK_S)
-    assert [each.ledger for each in counts.busiest(1)] == [1]
+    for _ in range(2):
+        clock.advance(MARK_S)
+        assert [each.ledger for each in counts.busiest(1)] == [1]
     counts.add(2, 5, 0)
     assert [each.ledger for each in counts.busiest(1)] == [2]
     found = {each.ledger: each.entries for each in counts.busiest(2)}
     assert found == {1: 1_000_000, 2: 5}, "the counters themselves go on"
+
+
+def test_who_asks_right_behind_another_is_told_the_same() -> None:
+    clock = ManualClock()
+    counts = BusiestLedgers(clock.monotonic)
+    for turn in range(5):
+        for ledger in range(20):
+            counts.add(ledger, 100 if ledger == 13 else 1, 0)
+        clock.advance(MARK_S)
+        assert [each.ledger for each in counts.busiest(1)] == [13], turn
+        counts.add(7, 1, 0)
+        assert [each.ledger for each in counts.busiest(1)] == [13], turn
 
 
 def test_the_table_is_bounded_and_keeps_those_that_grow() -> None:
