@@ -25,7 +25,7 @@ class LedgerAdds:
 
 
 class _Row:
-    """The counters of one ledger; ``marked`` are its entries at the last mark, ``before`` at the one before."""
+    """The counters of a ledger: ``marked`` are its entries at the last mark, ``before`` one earlier."""
 
     __slots__ = ("before", "bytes", "entries", "marked", "since_s")
 
