@@ -141,6 +141,20 @@ def test_bytes_that_are_gone_in_front_of_the_mark(run_cli: Run, bookie: Truthful
 
 
 @ways
+@pytest.mark.parametrize("made", [6], indirect=True)
+@pytest.mark.parametrize("within", [1, 3, 4, 7])
+def test_a_mark_within_the_head_of_padding(run_cli: Run, bookie: TruthfulBookie, way: str, within: int) -> None:
+    """The record around the mark is damaged, and too near to its beginning for padding to end at the mark."""
+    path, offset = marked(bookie)
+    begin = min(begin for begin, _ in entries_in(path).values() if begin > offset)
+    overwrite(path, begin, begin + 40)
+    set_marks(bookie, LastMark(int(path.stem, 16), begin + within))
+    _, rows = salvage(run_cli, bookie, way)
+    assert any(row["kind"] == "mark" for row in rows)
+    assert len(not_served(bookie)) <= 1
+
+
+@ways
 def test_a_mark_beyond_the_end_of_a_cut_journal(run_cli: Run, bookie: TruthfulBookie, way: str) -> None:
     path, offset = marked(bookie)
     path.write_bytes(path.read_bytes()[: offset - 1000])

@@ -34,8 +34,9 @@ class RecordPlaces:
         """
         found = [self.end] if self._reaches_mark(offset) else []
         place = offset if self._has_room(offset) else self.end
-        is_behind, was_across = offset >= self._marked, offset < self._marked < offset + size
-        if was_across or (place < self._marked and (is_behind or place + size > self._marked)):
+        is_within = self._is_marked_within(self.end, place) or self._is_marked_within(place, place + size)
+        was_within = self._is_marked_within(offset, offset + size)
+        if is_within or was_within or offset >= self._marked > place:
             self.keeps_mark = False
         self.moved |= place != offset
         self.end = place + size
@@ -43,8 +44,12 @@ class RecordPlaces:
 
     def close(self, stop: int) -> None:
         """Note that padding follows up to ``stop``."""
-        if not self._reaches_mark(stop) and self.end < self._marked < stop:
+        if not self._reaches_mark(stop) and self._is_marked_within(self.end, stop):
             self.keeps_mark = False
+
+    def _is_marked_within(self, start: int, stop: int) -> bool:
+        """Return whether the mark lies within a record, or padding, from ``start`` up to ``stop``."""
+        return start < self._marked < stop
 
     def _reaches_mark(self, offset: int) -> bool:
         """Return whether padding ends at the mark, in front of ``offset``."""
