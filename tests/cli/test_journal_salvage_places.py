@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from bkctl.codec.entry import EntryBatch
-from bkctl.codec.journal import journal_name
+from bkctl.codec.journal import RecordKind, journal_name
 from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
 from bkctl.errors import BkctlError, LedgerLimboError, RefusedError
+from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import PosixFileSystem
 from tests.support.rows import from_ndjson
@@ -143,7 +144,9 @@ def test_bytes_that_are_gone_in_front_of_the_mark(run_cli: Run, bookie: Truthful
 @ways
 @pytest.mark.parametrize("made", [6], indirect=True)
 @pytest.mark.parametrize("within", [1, 3, 4, 7])
-def test_a_mark_within_the_head_of_padding(run_cli: Run, bookie: TruthfulBookie, way: str, within: int) -> None:
+def test_a_mark_within_the_head_of_padding(
+    run_cli: Run, bookie: TruthfulBookie, way: str, within: int
+) -> None:
     """The record around the mark is damaged, and too near to its beginning for padding to end at the mark."""
     path, offset = marked(bookie)
     begin = min(begin for begin, _ in entries_in(path).values() if begin > offset)
@@ -152,6 +155,29 @@ def test_a_mark_within_the_head_of_padding(run_cli: Run, bookie: TruthfulBookie,
     _, rows = salvage(run_cli, bookie, way)
     assert any(row["kind"] == "mark" for row in rows)
     assert len(not_served(bookie)) <= 1
+
+
+@ways
+@pytest.mark.parametrize("made", [6], indirect=True)
+@pytest.mark.parametrize("within", [3, 16])
+def test_a_mark_within_padding_is_set_back(
+    run_cli: Run, bookie: TruthfulBookie, way: str, within: int
+) -> None:
+    """Nothing is damaged: a replay that begins there takes the rest of the padding for the journal's end."""
+    path, offset = marked(bookie)
+    with JournalScan(PosixFileSystem(), str(path)) as scan:
+        (begin,) = [
+            item.offset
+            for item in scan
+            if isinstance(item, MarkedRecord) and item.kind is RecordKind.PADDING and item.end == offset
+        ]
+    set_marks(bookie, LastMark(int(path.stem, 16), begin + within))
+    found = run_cli("doctor", bookie.root, "--only", "marks", "-o", "ndjson")
+    assert [row["kind"] for row in from_ndjson(found.stdout)] == ["mark_within_record"]
+    code, rows = salvage(run_cli, bookie, way)
+    assert code == 0
+    assert any(row["kind"] == "mark" for row in rows)
+    assert not_served(bookie) == set()
 
 
 @ways

@@ -138,6 +138,8 @@ class Pieces:
             for found_item in without_cut_keys(salvaged.reading.items(scan)):
                 item = _with_right_key(found_item, keys)
                 self._note(_without(item, useless, owners))
+                if isinstance(item, MarkedRecord) and item.kind is RecordKind.PADDING:
+                    self.places.found_padding(item.offset, item.end)
                 for offset, data in _framed(item, owners):
                     if offset not in useless:
                         *ends, place = self.places.put(offset, len(data))

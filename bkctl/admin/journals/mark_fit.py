@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from bkctl.codec.entry import EntryBatch
-from bkctl.codec.journal import RecordKind, journal_name
+from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import NotFoundError
 from bkctl.scan.damage import Damage
@@ -50,9 +50,9 @@ def end_before(fs: FileSystem, journal: JournalFile, mark: LastMark) -> int | No
 
 
 def record_around(fs: FileSystem, journal: JournalFile, mark: LastMark) -> int | None:
-    """Return where the record begins within which a mark lies that names the journal; None within none.
+    """Return where the record or padding begins within which a mark lies that names the journal, or None.
 
-    No replay can begin there. Raises StorageError.
+    No replay can begin there: it would take the zeros of padding for the end. Raises StorageError.
     """
     with JournalScan(fs, journal.path) as scan:
         for begin, end in chain.from_iterable(map(_records, scan)):
@@ -64,11 +64,11 @@ def record_around(fs: FileSystem, journal: JournalFile, mark: LastMark) -> int |
 
 
 def _records(item: Item) -> Iterator[tuple[int, int]]:
-    """Yield where the records of an item begin and end; padding, which is zeros, is none."""
+    """Yield where the records of an item, or its padding, begin and end."""
     if isinstance(item, EntryBatch):
         for index, size in enumerate(item.sizes):
             yield item.offset(index), item.offset(index) + 4 + size
-    elif isinstance(item, MarkedRecord) and item.kind is not RecordKind.PADDING:
+    elif isinstance(item, MarkedRecord):
         yield item.offset, item.end
 
 

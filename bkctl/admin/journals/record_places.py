@@ -42,6 +42,11 @@ class RecordPlaces:
         self.end = place + size
         return [*found, place]
 
+    def found_padding(self, start: int, stop: int) -> None:
+        """Note padding that stands in the journal: a journal without damage keeps it in one piece."""
+        if self._is_marked_within(start, stop):
+            self.keeps_mark = False
+
     def close(self, stop: int) -> None:
         """Note that padding follows up to ``stop``."""
         if not self._reaches_mark(stop) and self._is_marked_within(self.end, stop):

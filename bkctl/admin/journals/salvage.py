@@ -4,8 +4,8 @@ A start of Java's ends a journal at the first record that it cannot follow, with
 refused there. The copy has every record that the scan finds, also those behind the damage, each at the
 offset where it stood, where that can be: what lies between becomes padding, which every bookie steps over. So
 the last marks stay right, and the copy can take the place of the old directory as it is. Where padding has no
-room, and in formats without padding, records move; a mark that is then within a record, as one that was so
-before, goes back to the beginning of its journal.
+room, and in formats without padding, records move; a mark that is then within a record or padding, as one
+that was so before, goes back to the beginning of its journal.
 
 Entries that the damage took behind the last mark are listed, and their ledgers are put into limbo before
 there is a copy: once the journal is whole nobody else would know of the loss. Where it is not certain what
