@@ -214,8 +214,8 @@ def _against_journals(
             Kind.MARK_WITHIN_RECORD,
             Severity.ERROR,
             f"the last mark is at {mark.offset}, within the record or padding at {within}: a start is "
-            "refused, for it finds no record there; the mark is another bookie's, or bytes of the journal are "
-            "gone",
+            "refused, for it finds no record there; the mark is another bookie's, or bytes of the journal are"
+            " gone",
             "a mark between two records",
             _salvage(exam, place.path, mark.journal_id) or not_ended(_MARK_INSTEAD, *show),
             dir=place.path,
