@@ -48,7 +48,9 @@ class RecordPlaces:
             self.keeps_mark = False
 
     def close(self, stop: int) -> None:
-        """Note that padding follows up to ``stop``."""
+        """Note that padding follows up to ``stop``, or as far as it needs to, where it has room at all."""
+        if self.has_padding and self.end < stop:
+            stop = max(stop, self.end + PADDING_BYTES_MIN)
         if not self._reaches_mark(stop) and self._is_marked_within(self.end, stop):
             self.keeps_mark = False
 
