@@ -1,4 +1,4 @@
-"""The places of records in a journal's copy: a mark that is kept lies between two of them, whatever is gone."""
+"""The places of records in a copy: a mark that is kept lies between two of them, whatever is gone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Closed:
 
 
 def layout(chance: random.Random, first: int, *, has_padding: bool) -> list[tuple[int, int]]:
-    """Offsets and sizes as a scan finds them: with gaps, within each other, ends of padding without a size."""
+    """Offsets and sizes as a scan finds them: gaps, one within another, ends of padding without a size."""
     found, at = [], first
     for _ in range(chance.randint(1, 6)):
         at = max(first, at + chance.choice((0, 0, 0, chance.randint(-6, 12), chance.randint(0, 40))))
