@@ -142,7 +142,7 @@ class BookieConnection(asyncio.Protocol):
             if isinstance(event, AddRun):
                 intake.add(self, event)
                 continue
-            # Whatever else it is finds the adds in front of it in the engine.
+            # Any other request finds the adds in front of it in the engine.
             intake.hand_over()
             if isinstance(event, ReadRun):
                 self._read_run(event)
