@@ -356,10 +356,13 @@ def test_a_client_that_goes_away_takes_nobodys_answers_with_it() -> None:
         served.until(lambda: not served.server.adds.meter.length, "adds are counted that were answered")
 
 
+@pytest.mark.parametrize("disks", [(1, 1), (2, 3)], ids=["one of each", "journals and directories"])
 @pytest.mark.parametrize("seed", range(6))
-def test_every_connection_gets_its_own_answers_in_whatever_mixture(seed: int) -> None:
+def test_every_connection_gets_its_own_answers_in_whatever_mixture(seed: int, disks: tuple[int, int]) -> None:
     chance = random.Random(seed)
-    with ServedEngine() as served, clients_of(served) as clients:
+    journals, directories = disks
+    rig = EngineRig(small_settings(journals=journals, directories=directories))
+    with ServedEngine(rig) as served, clients_of(served) as clients:
         for ledger in range(10):
             served.rig.add(ledger, 0)
         for ledger in (3, 4):
