@@ -84,10 +84,10 @@ def salvage_command(
     read: move it away, and the fresh directory into its place. With --in-place each damaged journal is
     replaced by its copy and kept for 'bkctl repair undo'.
 
-    A journal that is gone between others is replaced by an empty one. A last mark within a record is set back
-    to the beginning of its journal; one that names no journal that is there, or an offset behind the end of
-    its journal, to that of the first: the next start replays them all. If none is left, the mark then names
-    none. A damaged master key is replaced by the right one where --metadata proves it.
+    A journal that is gone between others is replaced by an empty one. A last mark within a record or within
+    padding is set back to the beginning of its journal; one that names no journal that is there, or an offset
+    behind the end of its journal, to that of the first: the next start replays them all. If none is left, the
+    mark then names none. A damaged master key is replaced by the right one where --metadata proves it.
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. If it is not certain which entries stood there, all ledgers of the journal are
