@@ -43,7 +43,11 @@ def without_place(rows: list[Row]) -> list[Row]:
 
 @settings(max_examples=times(30, 80))
 @given(
-    log=logs(), window=st.integers(60, 700), flips=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)))
+    log=logs(),
+    # The last eight records are held back until what follows shows their sizes: a window has room for as many
+    # of the smallest. In one that has less, records without a digest behind damage and a hole are left out.
+    window=st.integers(400, 1200),
+    flips=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255))),
 )
 def test_rows_are_the_same_whichever_way_a_log_is_read(
     log: Built, window: int, flips: list[tuple[float, int]]
