@@ -213,8 +213,7 @@ class WriteStage:
         else:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
         for descriptor, lac in zip(ledgers, run.lacs, strict=True):
-            if lac > descriptor.lac:
-                descriptor.lac = lac
+            descriptor.raise_lac(lac)
         self._note_use(ledgers, actions)
         self._count_adds(ledgers, run.counts, run.size_bytes)
         self.meter.done += count

@@ -49,10 +49,9 @@ class GatheredAdds:
         count, size_bytes = len(run), run.size_bytes
         adds.begin(connection, count, size_bytes)
         pending = PendingAdds(connection, run, port.now_s())
-        if adds.meter.length == count:
-            add_runs(port, [pending])
-            return
-        if count >= ENTRIES_MAX or size_bytes >= BYTES_MAX or not isinstance(run, PackedAddRun):
+        is_alone = adds.meter.length == count
+        is_large = count >= ENTRIES_MAX or size_bytes >= BYTES_MAX
+        if is_alone or is_large or not isinstance(run, PackedAddRun):
             self.hand_over()
             add_runs(port, [pending])
             return

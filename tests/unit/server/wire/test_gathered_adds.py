@@ -107,6 +107,13 @@ def ids_of(number: int) -> list[tuple[int, int]]:
     return [(100 + number, 1 + entry) for entry in range(EACH - 1)] + [(50, 1 + number)]
 
 
+def send_all(served: ServedEngine, clients: Sequence[WireClient]) -> None:
+    """Have every client send its entries, for one turn of the loop to find."""
+    with loop_busy(served):
+        for number, client in enumerate(clients):
+            send(client, ids_of(number))
+
+
 def with_ledgers(served: ServedEngine) -> None:
     """Have the ledgers of all clients open."""
     for ledger in (50, *(100 + number for number in range(CLIENTS))):
@@ -117,9 +124,7 @@ def with_ledgers(served: ServedEngine) -> None:
 def test_runs_that_one_turn_finds_go_to_the_engine_together(taken: list[tuple[int, int]]) -> None:
     with ServedEngine() as served, clients_of(served) as clients:
         with_ledgers(served)
-        with loop_busy(served):
-            for number, client in enumerate(clients):
-                send(client, ids_of(number))
+        send_all(served, clients)
         for number, client in enumerate(clients):
             assert codes_of(client) == [ResultCode.OK] * EACH
             assert_held(served, ids_of(number))
@@ -135,9 +140,7 @@ def test_runs_that_one_turn_finds_go_to_the_engine_together(taken: list[tuple[in
 def test_a_power_cut_behind_the_answers_loses_none() -> None:
     with ServedEngine() as served, clients_of(served) as clients:
         with_ledgers(served)
-        with loop_busy(served):
-            for number, client in enumerate(clients):
-                send(client, ids_of(number))
+        send_all(served, clients)
         for client in clients:
             assert codes_of(client) == [ResultCode.OK] * EACH
         after = served.rig.cut_off(random.Random(7))
@@ -153,9 +156,7 @@ def test_no_more_is_gathered_than_the_bound(
     monkeypatch.setattr(gathered_adds, "ENTRIES_MAX", 3 * EACH)
     with ServedEngine() as served, clients_of(served) as clients:
         with_ledgers(served)
-        with loop_busy(served):
-            for number, client in enumerate(clients):
-                send(client, ids_of(number))
+        send_all(served, clients)
         for client in clients:
             assert codes_of(client) == [ResultCode.OK] * EACH
         assert max(entries for _, entries in taken) == 3 * EACH
@@ -170,9 +171,7 @@ def test_no_more_bytes_are_gathered_than_the_bound(
     monkeypatch.setattr(gathered_adds, "BYTES_MAX", 2 * EACH * size_bytes)
     with ServedEngine() as served, clients_of(served) as clients:
         with_ledgers(served)
-        with loop_busy(served):
-            for number, client in enumerate(clients):
-                send(client, ids_of(number))
+        send_all(served, clients)
         for client in clients:
             assert codes_of(client) == [ResultCode.OK] * EACH
         assert max(entries for _, entries in taken) == 2 * EACH
@@ -280,9 +279,7 @@ def test_a_failing_journal_acknowledges_nothing_of_anybody() -> None:
     with ServedEngine() as served, clients_of(served) as clients:
         with_ledgers(served)
         served.rig.system.inject(FaultRule("sync", ".txn"))
-        with loop_busy(served):
-            for number, client in enumerate(clients):
-                send(client, ids_of(number))
+        send_all(served, clients)
         for client in clients:
             assert ResultCode.OK not in codes_of(client)
         served.rig.wait_failure()
