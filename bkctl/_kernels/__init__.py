@@ -56,6 +56,9 @@ gather_entries = _twin.gather_entries
 # A build that is older than these does not have them, and is right in everything else.
 records_but = _twin.records_but if hasattr(_twin, "records_but") else _python.records_but
 gather_at = _twin.gather_at if hasattr(_twin, "gather_at") else _python.gather_at
+shifted = _twin.shifted if hasattr(_twin, "shifted") else _python.shifted
+size_bounds = _twin.size_bounds if hasattr(_twin, "size_bounds") else _python.size_bounds
+ledger_sums = _twin.ledger_sums if hasattr(_twin, "ledger_sums") else _python.ledger_sums
 table_block = _twin.table_block if hasattr(_twin, "table_block") else _python.table_block
 table_rows = _twin.table_rows if hasattr(_twin, "table_rows") else _python.table_rows
 run_columns = getattr(_twin, "run_columns", None)
@@ -81,6 +84,7 @@ __all__ = [
     "gather_entries",
     "join_rows",
     "leading_records",
+    "ledger_sums",
     "read_answers",
     "read_records",
     "records_but",
@@ -89,6 +93,8 @@ __all__ = [
     "scan_reads",
     "scan_v3_adds",
     "scan_v3_reads",
+    "shifted",
+    "size_bounds",
     "table_block",
     "table_rows",
     "v3_read_answers",

@@ -239,6 +239,25 @@ class Kernels(Protocol):
         shorter than its key, and for a ``first`` that no log has.
         """
 
+    def shifted(self, column: bytes, number: int) -> bytes:
+        """Return the column with ``number`` added to each of its numbers.
+
+        ValueError when it is no column, and for a sum that has no place in one.
+        """
+
+    def size_bounds(self, ends: bytes) -> tuple[int, int]:
+        """Return the smallest and the largest size of pieces that end at ``ends``, the first from 0 on.
+
+        Both are 0 when there is none. ValueError when it is no column, or its numbers do not ascend from 0.
+        """
+
+    def ledger_sums(self, keys: bytes, bounds: bytes) -> tuple[bytes, bytes]:
+        """Return columns of ledgers and of bytes: for each run of records of one ledger what they take.
+
+        ``keys`` are joined, ``bounds`` says where the records begin, and where the last one ends.
+        ValueError for columns of lengths that do not fit, and for a sum that has no place in one.
+        """
+
     @property
     def run_columns(self) -> RunColumns | None:
         """Return the function of the compiled twin; the pipeline has the other one, over numpy.

@@ -117,6 +117,10 @@ cdef extern from "compaction.h" nogil:
         const unsigned char *buffer, const int64_t *starts, const int64_t *sizes, const int64_t *found,
         size_t count, int64_t first, unsigned char *keys, unsigned char *records, int64_t *ends, int64_t *places,
     )
+    int bkctl_add_overflows(int64_t number, int64_t other, int64_t *sum)
+    Py_ssize_t bkctl_ledger_sums(
+        const unsigned char *keys, const int64_t *bounds, size_t count, int64_t *ledgers, int64_t *sums
+    )
 
 cdef extern from "runs.h" nogil:
     int BKCTL_RUN_COLUMNS
@@ -971,6 +975,62 @@ def gather_at(
             at, from_starts, from_sizes, from_found, count, first, to_keys, to_records, to_ends, to_places
         )
     return keys, records, ends, places
+
+
+def shifted(bytes column not None, int64_t number):
+    cdef Py_ssize_t index, count = _count_of(column)
+    cdef const int64_t *given = _numbers(column)
+    cdef bytes made = _column(count)
+    cdef int64_t *to = _numbers(made)
+    cdef bint fits = True
+    for index in range(count):
+        fits &= not bkctl_add_overflows(given[index], number, to + index)
+    if not fits:
+        raise ValueError("a sum has no place in a column")
+    return made
+
+
+def size_bounds(bytes ends not None):
+    cdef Py_ssize_t index, count = _count_of(ends)
+    cdef const int64_t *given = _numbers(ends)
+    cdef int64_t before = 0, low = 0, high = 0
+    if count:
+        low = given[0]
+    for index in range(count):
+        if given[index] < before:
+            raise ValueError("ends do not ascend")
+        low = min(low, given[index] - before)
+        high = max(high, given[index] - before)
+        before = given[index]
+    return low, high
+
+
+def ledger_sums(bytes keys not None, bytes bounds not None):
+    cdef Py_ssize_t count = _count_of(bounds) - 1, runs
+    if count < 0 or len(keys) != count * BKCTL_KEY_BYTES:
+        raise ValueError("columns of different lengths")
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(keys)
+    cdef const int64_t *given = _numbers(bounds)
+    cdef int64_t *to = <int64_t *>malloc((2 * count + 1) * sizeof(int64_t))
+    if to is NULL:
+        raise MemoryError
+    try:
+        runs = bkctl_ledger_sums(at, given, count, to, to + count)
+        if runs < 0:
+            raise ValueError("a sum has no place in a column")
+        return (
+            PyBytes_FromStringAndSize(<const char *>to, runs * sizeof(int64_t)),
+            PyBytes_FromStringAndSize(<const char *>(to + count), runs * sizeof(int64_t)),
+        )
+    finally:
+        free(to)
+
+
+cdef Py_ssize_t _count_of(bytes column) except -1:
+    """The numbers of a column."""
+    if len(column) % <Py_ssize_t>sizeof(int64_t):
+        raise ValueError("columns of different lengths")
+    return len(column) // <Py_ssize_t>sizeof(int64_t)
 
 
 # --- runs of a log's entries --------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import zlib
 from array import array
 from collections.abc import Container
 from hashlib import sha1
-from itertools import accumulate, chain, compress
+from itertools import accumulate, chain, compress, count, islice, pairwise
+from operator import ne
 
 from bkctl._kernels._tables import table_block as table_block
 from bkctl._kernels._tables import table_rows as table_rows
@@ -36,6 +38,7 @@ _VARINT_BYTES_MAX = 9
 _RECORD_BYTES_MAX = 1 << 20
 _RECORDS_MAX = 1 << 14
 _LOCATION_MAX = (1 << 63) - 1
+_SWAP = sys.byteorder == "little"
 
 #: See ``_native.pyx``.
 API = 7
@@ -494,3 +497,35 @@ def gather_at(
             places.append(place)
     keys = b"".join([record[4 : 4 + _KEY_BYTES] for record in records])
     return keys, b"".join(records), _column(list(accumulate(map(len, records)))), _column(places)
+
+
+def shifted(column: bytes, number: int) -> bytes:
+    """Return the column with ``number`` added to each of its numbers."""
+    try:
+        return _column([each + number for each in _numbers(column)])
+    except OverflowError:
+        raise ValueError("a sum has no place in a column") from None
+
+
+def size_bounds(ends: bytes) -> tuple[int, int]:
+    """Return the smallest and the largest size of pieces that end at ``ends``."""
+    sizes = [end - start for start, end in pairwise([0, *_numbers(ends)])]
+    if min(sizes, default=0) < 0:
+        raise ValueError("ends do not ascend")
+    return min(sizes, default=0), max(sizes, default=0)
+
+
+def ledger_sums(keys: bytes, bounds: bytes) -> tuple[bytes, bytes]:
+    """Return ledgers and the bytes of their records, for each run of records of one ledger."""
+    places = array("q", bounds)
+    if len(keys) % _KEY_BYTES or len(places) != len(keys) // _KEY_BYTES + 1:
+        raise ValueError("columns of different lengths")
+    ledgers = array("q", keys)[::2]
+    if _SWAP:
+        ledgers.byteswap()
+    starts = [0, *compress(count(1), map(ne, ledgers, islice(ledgers, 1, None)))] if ledgers else []
+    sums = [places[stop] - places[start] for start, stop in pairwise([*starts, len(ledgers)])]
+    try:
+        return _column([ledgers[start] for start in starts]), _column(sums)
+    except OverflowError:
+        raise ValueError("a sum has no place in a column") from None

@@ -1,4 +1,5 @@
-/* Records of an entry log that live: found in a window of the log, copied to where they go next.
+/* Records of an entry log that live: found in a window of the log, copied to where they go next; and the columns
+   that go with records: where they lie, and what they add up to for each ledger.
 
    As in entries.h nothing is trusted: what is copied was measured before, and lies inside of the buffer. */
 
@@ -46,6 +47,31 @@ static void bkctl_gather_at(const unsigned char *buffer, const int64_t *starts, 
     *ends++ = (int64_t)end;
     *places++ = found[number];
   }
+}
+
+/* Add two numbers; 1 when the sum has more than 64 bits. */
+static inline int bkctl_add_overflows(int64_t number, int64_t other, int64_t *sum) {
+  *sum = 0;
+  if (other < 0 ? number < INT64_MIN - other : number > INT64_MAX - other) return 1;
+  *sum = number + other;
+  return 0;
+}
+
+/* For each run of records of one ledger that ledger, and the difference of the bounds around it: `bounds` has one
+   number more than there are keys. The number of runs, -1 when a difference has more than 64 bits. */
+static ptrdiff_t bkctl_ledger_sums(const unsigned char *keys, const int64_t *bounds, size_t count, int64_t *ledgers,
+                                   int64_t *sums) {
+  ptrdiff_t runs = 0;
+  for (size_t number = 0, stop = 0; number < count; number = stop) {
+    const int64_t ledger = (int64_t)bkctl_be64(keys + number * BKCTL_KEY_BYTES);
+    for (stop = number + 1; stop < count; stop++)
+      if ((int64_t)bkctl_be64(keys + stop * BKCTL_KEY_BYTES) != ledger) break;
+    const int64_t start = bounds[number], end = bounds[stop];
+    if (start < 0 ? end > INT64_MAX + start : end < INT64_MIN + start) return -1;
+    ledgers[runs] = ledger;
+    sums[runs++] = end - start;
+  }
+  return runs;
 }
 
 #endif

@@ -100,6 +100,26 @@ def _gathered(native: Any, buffer: bytes, starts: bytes, sizes: bytes, first: in
         assert _answer(native.gather_at, *arguments) == _answer(_python.gather_at, *arguments)
 
 
+def _columns(data: bytes) -> None:
+    """Numbers of a column, and what they make of the records of ledgers: any bytes, of any length."""
+    head, rest = data[:9].ljust(9, b"\0"), data[9:]
+    more, count = int.from_bytes(head[:8], "big", signed=True), head[8] % 9
+    keys, bounds = rest[: 16 * count], rest[16 * count : 16 * count + 8 * (count + 1)]
+    calls = (
+        ("shifted", (rest, more)),
+        ("shifted", (rest[: len(rest) // 8 * 8], more)),
+        ("size_bounds", (rest,)),
+        ("size_bounds", (rest[: len(rest) // 8 * 8],)),
+        ("ledger_sums", (keys, bounds)),
+        ("ledger_sums", (keys, rest)),
+    )
+    for function, arguments in calls:
+        expected = _answer(getattr(_python, function), *arguments)
+        for name in COMPILED_TWINS:
+            with twin(name) as native:
+                assert _answer(getattr(native, function), *arguments) == expected
+
+
 def _places(data: bytes) -> None:
     """Records anywhere, overlapping, and such as lie partly outside: those are refused or read as nothing."""
     count, data = (data[0] % 9 if data else 0), data[1:]
@@ -325,7 +345,7 @@ def _file(data: bytes) -> None:
                     )
 
 
-_CHOICES = [_walks, _places, _rows, _adds, _tables, _file, _blocks]
+_CHOICES = [_walks, _places, _rows, _adds, _tables, _file, _blocks, _columns]
 
 
 def kernels(data: bytes) -> None:
@@ -363,6 +383,7 @@ def _seeds() -> list[bytes]:
                 b"\3\x14\x40" + struct.pack(">3H", 0, 2, len(records)) + records * 3,
                 b"\2\x50\xff" + struct.pack(">2H", 2, 2) + bytes(2) + records,
             ],
+            [(b"\x08" + bytes(7) + b"\3" + _BODY[:16] * 3 + array("q", (9, 40, 70, 99)).tobytes())],
         ]
     )
 

@@ -6,6 +6,7 @@ import struct
 import tempfile
 from array import array
 from collections import Counter
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 import pytest
@@ -422,6 +423,48 @@ def test_answer_frames(head: bytes, keys: bytes) -> None:
             assert answer(native.answer_frames, head, given_keys) == answer(
                 _python.answer_frames, head, given_keys
             )
+
+
+@given(
+    numbers=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=8),
+    more=st.one_of(st.integers(-20, 20), st.integers(-(2**63), 2**63 - 1)),
+    odd=st.integers(0, 7),
+)
+def test_numbers_of_a_column(numbers: list[int], more: int, odd: int) -> None:
+    column = array("q", numbers).tobytes()
+    ascending = array("q", sorted(abs(number) // 2 for number in numbers)).tobytes()
+    with twin("native") as native:
+        for given_column in (column, ascending, column + bytes(odd)):
+            for name, arguments in (("shifted", (given_column, more)), ("size_bounds", (given_column,))):
+                mine, other = getattr(native, name), getattr(_python, name)
+                assert answer(mine, *arguments) == answer(other, *arguments)
+    low, high = _python.size_bounds(ascending)
+    sizes = [end - start for start, end in pairwise([0, *array("q", ascending)])]
+    assert (low, high) == ((min(sizes), max(sizes)) if sizes else (0, 0))
+
+
+@given(
+    keys=st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 2**63 - 1)), max_size=12),
+    sizes=st.lists(st.integers(0, 2**10), min_size=13, max_size=13),
+    extreme=st.one_of(st.none(), st.tuples(st.integers(0, 12), st.integers(-(2**63), 2**63 - 1))),
+    wrong=st.integers(-1, 1),
+)
+def test_sums_of_ledgers(
+    keys: list[tuple[int, int]], sizes: list[int], extreme: tuple[int, int] | None, wrong: int
+) -> None:
+    bounds = array("q", accumulate(sizes[: len(keys)], initial=100))
+    joined = b"".join([struct.pack(">qq", *key) for key in keys])
+    ledgers, sums = _python.ledger_sums(joined, bounds.tobytes())
+    runs = [(ledger, len(list(run))) for ledger, run in groupby(keys, key=lambda key: key[0])]
+    assert array("q", ledgers).tolist() == [ledger for ledger, _ in runs]
+    assert sum(array("q", sums)) == bounds[-1] - 100
+    if extreme is not None and extreme[0] < len(bounds):
+        bounds[extreme[0]] = extreme[1]
+    if wrong:
+        joined = joined[16:] if wrong < 0 and joined else joined + b"\0"
+    with twin("native") as native:
+        arguments = (joined, bounds.tobytes())
+        assert answer(native.ledger_sums, *arguments) == answer(_python.ledger_sums, *arguments)
 
 
 @pytest.mark.parametrize("which", ["native", "tables"])

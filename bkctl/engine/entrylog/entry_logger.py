@@ -21,10 +21,9 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain
-from operator import sub
 from typing import TypeVar
 
+from bkctl import _kernels
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
 from bkctl.config.server_keys.storage import EntryLogSettings
@@ -313,9 +312,8 @@ class EntryLogger:
     def _append_batch(self, batch: RecordBatch) -> array[int]:
         if batch.count:
             self._roll_if_wanted()
-            starts = chain((0,), batch.ends)
-            sizes = list(map(sub, batch.ends, starts))
-            _check_sizes(min(sizes) - LENGTH_WORD_BYTES, max(sizes) - LENGTH_WORD_BYTES)
+            low, high = _kernels.size_bounds(batch.ends.tobytes())
+            _check_sizes(low - LENGTH_WORD_BYTES, high - LENGTH_WORD_BYTES)
         locations = self._manager.append_batch(batch)
         self.entries_appended += len(locations)
         return locations

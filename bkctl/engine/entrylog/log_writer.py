@@ -12,10 +12,10 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, chain, compress, count, islice, pairwise
-from operator import ne
+from itertools import accumulate, chain, islice
 from struct import Struct
 
+from bkctl import _kernels
 from bkctl.codec.entrylog import (
     HEADER_BYTES,
     MAP_BATCH_LEDGERS_MAX,
@@ -123,7 +123,7 @@ class LogWriter:
             stop = max(bisect_right(places, places[first] + WRITE_BYTES) - 1, first + 1)
             self._write(b"".join(pieces[2 * first : 2 * stop]))
             first = stop
-        self._count(b"".join(keys), places)
+        self._count(b"".join(keys), array("q", places))
 
     def write_batch(self, batch: RecordBatch, start: int, size_bytes_max: int) -> array[int]:
         """Append the records of a batch from ``start`` on, as many as :meth:`fitting` would say fit.
@@ -137,18 +137,20 @@ class LogWriter:
         stop = bisect_right(ends, begin + room_bytes, start)
         if stop == start and self.is_empty:
             stop = start + 1
+        bounds = array("q", (begin,)) + ends[start:stop]
         shift = self._base + self.position + _SIZE_BYTES - begin
-        places = array("q", map(shift.__add__, chain((begin,), ends[start:stop])))
+        places = array("q", _kernels.shifted(bounds.tobytes(), shift))
         first, at = start, begin
-        while first < stop:
-            last = min(max(bisect_right(ends, at + WRITE_BYTES, first), first + 1), stop)
-            self._write(batch.records[at : ends[last - 1]])
-            first, at = last, ends[last - 1]
+        with memoryview(batch.records) as records:
+            while first < stop:
+                last = min(max(bisect_right(ends, at + WRITE_BYTES, first), first + 1), stop)
+                self._write(records[at : ends[last - 1]])
+                first, at = last, ends[last - 1]
         if stop > start:
             self._count(batch.keys[_KEY_BYTES * start : _KEY_BYTES * stop], places)
         return places
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         self.file.write_at(self.position, data)
         self.position += len(data)
         begin = max(self._forced, self.synced)
@@ -191,16 +193,10 @@ class LogWriter:
             self.file.sync_data()
         self.synced = end
 
-    def _count(self, keys: bytes, places: Sequence[int]) -> None:
+    def _count(self, keys: bytes, places: array[int]) -> None:
         """Add to the bytes of each ledger, once per run of records of one ledger; the keys are joined."""
-        ledgers: array[int] = array("q", keys)[::2]
-        if _SWAP:
-            ledgers.byteswap()
-        changes = compress(count(1), map(ne, ledgers, islice(ledgers, 1, None)))
-        self._totals.add_all(
-            (ledgers[start], places[stop] - places[start])
-            for start, stop in pairwise(chain((0,), changes, (len(ledgers),)))
-        )
+        ledgers, sums = _kernels.ledger_sums(keys, places.tobytes())
+        self._totals.add_all(zip(array("q", ledgers), array("q", sums), strict=True))
 
 
 def _interleaved(sizes: Sequence[int], bodies: Sequence[bytes]) -> list[bytes]:
