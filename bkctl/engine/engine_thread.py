@@ -52,9 +52,14 @@ class EngineThread:
         """Whether the thread was started and has not ended."""
         return self._thread is not None and self._thread.is_alive()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it is the thread that asks."""
+        return self._thread is threading.current_thread()
+
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for the end of the thread, unless it was never started or is the one that calls this."""
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None and not self.is_current:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:

@@ -33,7 +33,7 @@ class Outcome:
 
 
 class CallbackStage:
-    """Reports the outcome of groups to their sinks, on a thread of its own, or on that of a lone small group.
+    """Reports the outcome of groups to their sinks, on a thread of its own, or on that which has synced them.
 
     Every outcome that was put is reported, unless the journal is aborted. There are ``callback_groups_max``
     groups at most: when so many wait, the journal thread writes no more, and only the groups already in the

@@ -1,4 +1,9 @@
-"""The force-write stage: one fdatasync for all groups that wait, then the mark moves and they get answers."""
+"""The force-write stage: one fdatasync for all groups that wait, then the mark moves and they get answers.
+
+The journal thread takes a group through the stage by itself where every answer waits for the sync: all that
+comes during that makes the next group. Where some are answered after the write, or without any sync, a thread
+of the stage's own syncs, so that writing goes on.
+"""
 
 from __future__ import annotations
 
@@ -70,10 +75,7 @@ class ForceWriteStage:
         self._queue.put(group)
 
     def force_now(self, group: Group) -> None:
-        """Sync and answer a group on the caller's thread, the journal's, while the stage has no other one.
-
-        A group that came alone is spared two wake-ups of other threads, which take longer than its write.
-        """
+        """Sync and answer a group on the caller's thread, the journal's, while the stage has no other one."""
         self._force([group], self._callbacks.tell_now)
 
     def close(self) -> None:

@@ -41,10 +41,6 @@ _log = logging.getLogger(__name__)
 #: Bytes joined and written at once; joining more would hold the interpreter's lock for too long.
 WRITE_BYTES_MAX = 4 * 1024 * 1024
 
-#: A group of so many batches and entries at most is synced by the thread that wrote it, if it is alone.
-ALONE_BATCHES_MAX = 8
-ALONE_ENTRIES_MAX = 32
-
 #: In front of every record.
 LENGTH_WORD_BYTES = 4
 
@@ -181,22 +177,28 @@ class Journal:
         return self._files.retire(min(mark.journal_id, self.mark.journal_id))
 
     def stop(self) -> None:
-        """Write, sync and answer everything that was appended, then close; idempotent."""
+        """Write, sync and answer everything that was appended, then close; idempotent.
+
+        To a sink that calls this on the journal's thread it returns at once; the end comes behind that call.
+        """
         self._queue.stop()
         self._join()
 
     def abort(self) -> None:
         """End as a kill would: nothing more is written, synced or answered; idempotent."""
         self._queue.abort()
-        self._join()
-        if self._file is not None:
+        if self._join() and self._file is not None:
             self._file.close()
 
-    def _join(self) -> None:
+    def _join(self) -> bool:
+        """Wait for the end of all threads; False on the journal's own, behind which the others end."""
+        if self._thread is not None and self._thread.is_current:
+            return False
         for thread in (self._thread, self._force_write.thread, self._callbacks.thread):
             if thread is not None:
                 thread.join()
         self._zeros.stop()
+        return True
 
     def _create(self, journal_id: int, previous_end: LastMark | None) -> JournalFile:
         started_s = self._clock.monotonic()
@@ -238,10 +240,10 @@ class Journal:
             if self._queue.aborted:
                 return
             self.meters.flushes[reason] += 1
-            alone = self._hand_on(file, batches, full=full)
+            group = self._hand_on(file, batches, full=full)
             handed_on = True
-            if alone is not None:
-                self._force_write.force_now(alone)
+            if group is not None:
+                self._force_write.force_now(group)
             if full:
                 self._roll(file)
         except NoSpaceError as error:
@@ -362,8 +364,9 @@ class Journal:
     def _hand_on(self, file: JournalFile, batches: list[JournalBatch], *, full: bool) -> Group | None:
         """Hand answers after the write to the callback stage; everything else waits for its sync.
 
-        Returns the group that is to be synced and answered at once, by this thread: a small one beside which
-        there is nothing to do.
+        Returns the group that this thread is to sync and answer at once: one of which every answer waits for
+        the sync, while no other one is being synced. Another thread could only wait for it as well, and the
+        way there and back takes longer than many a sync.
         """
         written_s = self._clock.monotonic()
         sync_data = self.settings.sync_data
@@ -376,18 +379,18 @@ class Journal:
             batch.pieces = []
         interval_s = self.settings.page_cache_flush_interval_ms / 1000
         force = sync_data or bool(late) or full or written_s - self._last_sync_s >= interval_s
-        alone = bool(late) and not (full or early) and _is_small(late) and self._queue.is_alone()
+        here = bool(late) and not early and self._queue.nothing_is_forced()
         room_wanted = self._queue.written(forcing=int(force), answering=int(bool(early)))
         if early:
             self._callbacks.put(Outcome(early, written_s, durable=False))
         group = Group(file, file.position, late, written_s, last=full)
         if force:
             self._last_sync_s = written_s
-            if not alone:
+            if not here:
                 self._force_write.put(group)
         if room_wanted:
             self._tell_room()
-        return group if alone else None
+        return group if here else None
 
     def _fail(self, batches: list[JournalBatch], error: BkctlError) -> None:
         self._queue.fail(error)
@@ -421,13 +424,6 @@ class Journal:
             return
         # Records that wait must still be written.
         reported("telling of room in the journal's queue", on_room)
-
-
-def _is_small(batches: list[JournalBatch]) -> bool:
-    """Return whether a group is so small that handing it from thread to thread takes longer than its sync."""
-    return (
-        len(batches) <= ALONE_BATCHES_MAX and sum([batch.entries for batch in batches]) <= ALONE_ENTRIES_MAX
-    )
 
 
 def _wrong_size(file: JournalFile) -> StorageError:

@@ -174,13 +174,10 @@ class JournalQueue:
             self._meters.callback.length += answering
             return self._room_wanted()
 
-    def is_alone(self) -> bool:
-        """Return whether nothing arrived behind the group that was taken, and no stage behind has one."""
+    def nothing_is_forced(self) -> bool:
+        """Return whether the force-write stage is empty, in a journal that goes on."""
         with self._changed:
-            return (
-                not (self._arrived or self._meters.force_write.length or self._meters.callback.length)
-                and not self._is_closed()
-            )
+            return not self._meters.force_write.length and not self._is_closed()
 
     def drain(self) -> tuple[list[JournalBatch], bool]:
         """Return all batches that will not be written, and whether an appender waits for room."""

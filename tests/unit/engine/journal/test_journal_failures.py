@@ -10,7 +10,6 @@ import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import Journal, JournalBatch
-from bkctl.engine.journal.journal import ALONE_ENTRIES_MAX
 from bkctl.errors import BkctlError, StorageError
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem, FileOperation
 from tests.support.journal_rig import (
@@ -166,7 +165,7 @@ def test_a_written_batch_whose_sync_fails_before_its_answer_is_no_success() -> N
     system = FaultyFileSystem(memory())
     told = threading.Event()
     with running(system, NO_ZEROS, on_failure=lambda _error: told.set()) as journal:
-        journal.append(batch_of([body(1, 0)] * (ALONE_ENTRIES_MAX + 1), slow, "slow"))
+        journal.append(batch_of([body(1, 0)], slow, "slow", after_write=True))
         slow.gate.await_reached()
         system.inject(FaultRule("sync", ".txn"))
         journal.append(batch_of([body(1, 1)], sink, "written", after_write=True))

@@ -17,7 +17,6 @@ from bkctl.codec.last_mark import LastMark
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import Journal, JournalBatch
 from bkctl.engine.journal.group_commit import FlushReason
-from bkctl.engine.journal.journal import ALONE_ENTRIES_MAX
 from bkctl.errors import StorageError
 from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
@@ -38,8 +37,6 @@ from tests.support.journal_rig import (
     running,
 )
 
-#: Records of a group that the force-write thread syncs, also when there is no other.
-NOT_ALONE = ALONE_ENTRIES_MAX + 1
 NO_ZEROS = JournalSettings(preallocation_bytes=0)
 MASTER_KEY = bytes.fromhex("e793cbc379107648537183605cd361d3bb789a39")
 
@@ -185,7 +182,8 @@ def test_groups_written_during_a_sync_share_the_next_one() -> None:
     settings = JournalSettings(preallocation_bytes=0, buffered_bytes_max=0)
     with running(system, settings) as journal:
         for entry in range(4):
-            journal.append(batch_of([body(1, entry)] * NOT_ALONE, sink, entry))
+            # The first answer does not wait for its sync, so that other groups are written during that.
+            journal.append(batch_of([body(1, entry)], sink, entry, after_write=entry == 0))
             wait_until(lambda count=entry + 1: journal.meters.groups == count)
             gate.await_reached()
         gate.opened.set()
@@ -216,7 +214,7 @@ def test_the_append_that_crosses_a_threshold_has_the_group_written(settings: Jou
     system, gate = gated("sync", memory(), first=2)
     sink = RecordingSink()
     with running(system, settings) as journal:
-        journal.append(batch_of([body(1, 0)] * NOT_ALONE, sink))
+        journal.append(batch_of([body(1, 0)] * 33, sink, after_write=True))
         gate.await_reached()
         journal.append(batch_of([body(1, 1)], sink))
         journal.append(batch_of([body(1, 2)], sink))
@@ -274,7 +272,7 @@ def test_the_force_write_queue_is_bounded() -> None:
     sink = RecordingSink()
     settings = JournalSettings(preallocation_bytes=0, buffered_bytes_max=0, force_write_groups_max=2)
     with running(system, settings) as journal:
-        journal.append(batch_of([body(1, 0)] * NOT_ALONE, sink, 0))
+        journal.append(batch_of([body(1, 0)], sink, 0, after_write=True))
         gate.await_reached()
         journal.append(batch_of([body(1, 1)], sink, 1))
         wait_until(lambda: journal.meters.groups == 2)

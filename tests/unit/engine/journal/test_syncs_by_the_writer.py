@@ -1,4 +1,4 @@
-"""A small group that is alone in the journal is synced and answered by the thread that wrote it."""
+"""A group of which every answer waits for the sync is synced and answered by the thread that wrote it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import JournalBatch
-from bkctl.engine.journal.journal import ALONE_BATCHES_MAX, ALONE_ENTRIES_MAX
 from bkctl.errors import BkctlError
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.journal_rig import (
@@ -72,12 +71,40 @@ def test_it_is_durable_before_its_answer_and_the_mark_has_moved(settings: Journa
         )
 
 
-def test_one_of_many_entries_is_not() -> None:
+def test_however_many_entries_it_has() -> None:
     sink = ThreadsSink()
     with running(memory(), NO_ZEROS) as journal:
-        journal.append(batch_of([body(1, 0)] * (ALONE_ENTRIES_MAX + 1), sink, 0))
+        journal.append(batch_of([body(1, 0)] * 1000, sink, 0))
         sink.wait_for(1)
-        assert sink.threads == ["journal-0-callback"]
+        assert sink.threads == ["journal-0"]
+
+
+def test_also_when_its_file_is_full() -> None:
+    system = TracedFileSystem(memory())
+    sink = ThreadsSink(system)
+    with running(system, JournalSettings(preallocation_bytes=0, size_bytes_max=600)) as journal:
+        for entry in range(3):
+            journal.append(batch_of([body(1, entry)] * 8, sink, entry))
+            sink.wait_for(entry + 1)
+        assert sink.threads == ["journal-0"] * 3
+        assert sink.last_calls == ["sync"] * 3
+        assert journal.meters.rolls >= 2
+
+
+def test_not_where_answers_do_not_wait_for_it() -> None:
+    system, gate = gated("sync", memory(), first=2)
+    sink = ThreadsSink()
+    with running(system, NO_ZEROS) as journal:
+        journal.append(batch_of([body(1, 0)], sink, 0, after_write=True))
+        gate.await_reached()
+        sink.wait_for(1)
+        # Written, and given to the thread that has the other one to sync.
+        journal.append(batch_of([body(1, 1)], sink, 1, after_write=True))
+        journal.append(batch_of([body(1, 2)], sink, 2))
+        gate.opened.set()
+        sink.wait_for(3)
+        assert sink.threads[0] == "journal-0-callback"
+        assert sorted(sink.journaled_contexts) == [0, 1, 2]
 
 
 def test_what_comes_meanwhile_makes_a_group_of_its_own() -> None:
@@ -86,14 +113,14 @@ def test_what_comes_meanwhile_makes_a_group_of_its_own() -> None:
     with running(system, NO_ZEROS) as journal:
         journal.append(batch_of([body(1, 0)], sink, 0))
         gate.await_reached()
-        for entry in range(1, ALONE_BATCHES_MAX + 2):
+        for entry in range(1, 10):
             journal.append(batch_of([body(1, entry)], sink, entry))
         assert sink.answered == []
         gate.opened.set()
-        sink.wait_for(ALONE_BATCHES_MAX + 2)
+        sink.wait_for(10)
         assert journal.meters.groups == 2
-        assert sink.threads == ["journal-0", "journal-0-callback"]
-    assert sink.journaled_contexts == list(range(ALONE_BATCHES_MAX + 2))
+        assert sink.threads == ["journal-0", "journal-0"]
+    assert sink.journaled_contexts == list(range(10))
 
 
 def test_a_sync_that_fails_is_no_success_and_ends_the_journal() -> None:
@@ -142,3 +169,20 @@ def test_a_sink_that_raises_does_not_end_the_journal() -> None:
         journal.append(batch_of([body(1, 1)], sink, 1))
         sink.wait_for(1)
         assert journal.failure is None
+
+
+@pytest.mark.parametrize("way", ["stop", "abort"])
+def test_a_sink_may_end_the_journal_on_its_thread(way: str) -> None:
+    ended = threading.Event()
+
+    class Ending(RecordingSink):
+        def journaled(self, batches: list[JournalBatch]) -> None:
+            getattr(journal, way)()
+            super().journaled(batches)
+            ended.set()
+
+    sink = Ending()
+    with running(memory(), NO_ZEROS) as journal:
+        journal.append(batch_of([body(1, 0)], sink, 0))
+        assert ended.wait(10)
+    assert sink.journaled_contexts == [0]
