@@ -6,6 +6,7 @@ failed sync :class:`bkctl.vfs.failures.SyncError`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,6 +85,13 @@ class WritableFile(ReadableFile, Protocol):
         """Write all of ``data``; a gap before it reads as zeros.
 
         Raises StorageError, NoSpaceError when the disk is full; any part of ``data`` may be in the file then.
+        """
+
+    def write_direct(self, offset: int, pieces: Sequence[bytes]) -> None:
+        """Write the pieces one behind the other, past the page cache where the system can.
+
+        It can with whole blocks alone, 512 bytes or more; all else is written as :meth:`write_at` does. For
+        bytes that are synced next and not read again; one thread at a time. Raises what ``write_at`` does.
         """
 
     def sync_data(self) -> None:

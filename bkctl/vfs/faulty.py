@@ -117,6 +117,15 @@ class FaultyWritableFile(FaultyFile):
 
     def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
+        self._enter_write(offset, view)
+        self._writable.write_at(offset, view)
+
+    def write_direct(self, offset: int, pieces: Sequence[bytes]) -> None:
+        self._enter_write(offset, memoryview(b"".join(pieces)))
+        self._writable.write_direct(offset, pieces)
+
+    def _enter_write(self, offset: int, view: memoryview) -> None:
+        """Count a write; half of the bytes are written of one that is to fail."""
         doing = f"writing {len(view)} bytes at offset {offset}"
         try:
             self._system.enter("write", self.path, doing=doing, offset=offset)
@@ -125,7 +134,6 @@ class FaultyWritableFile(FaultyFile):
         except StorageError:
             self._writable.write_at(offset, view[: len(view) // 2])
             raise
-        self._writable.write_at(offset, view)
 
     def sync_data(self) -> None:
         self._enter_sync("fdatasync")

@@ -11,6 +11,7 @@ import itertools
 import os
 import posixpath
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bkctl.errors import NotFoundError, StorageError, storage_error
@@ -82,6 +83,9 @@ class MemoryWritableFile(MemoryFile):
             raise _failure(
                 errno.ENOSPC, self._path, f"writing {len(content)} bytes at offset {offset}", offset
             )
+
+    def write_direct(self, offset: int, pieces: Sequence[bytes]) -> None:
+        self.write_at(offset, b"".join(pieces))
 
     def sync_data(self) -> None:
         with self._system.lock:

@@ -13,11 +13,12 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from bkctl.errors import NotFoundError, StorageError, storage_error
 from bkctl.vfs.base import DiskSpace, FileStatus
+from bkctl.vfs.direct_writes import DirectWrites
 from bkctl.vfs.failures import dangling
 from bkctl.vfs.replacing import replace_by_rename
 
@@ -132,7 +133,11 @@ class PosixFile:
 class PosixWritableFile(PosixFile):
     """Implements :class:`bkctl.vfs.base.WritableFile`."""
 
-    __slots__ = ()
+    __slots__ = ("_direct",)
+
+    def __init__(self, path: str, flags: int) -> None:
+        self._direct: DirectWrites | None = None
+        super().__init__(path, flags)
 
     @property
     def size_bytes(self) -> int:
@@ -148,6 +153,22 @@ class PosixWritableFile(PosixFile):
             raise self._write_error(error, offset, memoryview(data).nbytes) from error
         if written != len(data):
             self._write_rest(offset, memoryview(data).cast("B"), written)
+
+    def write_direct(self, offset: int, pieces: Sequence[bytes]) -> None:
+        size_bytes = sum(map(len, pieces))
+        if self._direct is None:
+            self._direct = DirectWrites()
+        try:
+            written = self._direct.write(self._opened(), offset, pieces, size_bytes)
+        except OSError as error:
+            raise self._write_error(error, offset, size_bytes) from error
+        if written < size_bytes:
+            self.write_at(offset + written, memoryview(b"".join(pieces))[written:])
+
+    def close(self) -> None:
+        # Its buffer is as large as the largest write.
+        self._direct = None
+        super().close()
 
     def _write_rest(self, offset: int, view: memoryview, written: int) -> None:
         """Write again where a write ended early: at a full disk, a file size limit, or 2 GiB."""

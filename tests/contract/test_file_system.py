@@ -70,6 +70,35 @@ def test_what_is_written_is_read(place: Place) -> None:
     assert place.read("f") == b"abXYef\0\0tail"
 
 
+@pytest.mark.parametrize("sizes", [[512], [100, 412], [7] * 512, [1 << 18, 512, 512], [0, 1024], [511], []])
+@pytest.mark.parametrize("offset", [0, 512, 1 << 18, 5])
+def test_what_is_written_past_the_cache_is_read(place: Place, offset: int, sizes: list[int]) -> None:
+    file = place.system.create(place.at("f"))
+    file.write_at(0, b"a" * 700)
+    pieces = [bytes([65 + number % 26]) * size for number, size in enumerate(sizes)]
+    content = b"".join(pieces)
+    expected = bytearray(b"a" * 700)
+
+    def put(at: int, data: bytes) -> None:
+        if data:
+            expected.extend(bytes(max(at - len(expected), 0)))
+            expected[at : at + len(data)] = data
+
+    for _ in range(2):
+        file.write_direct(offset, pieces)
+    put(offset, content)
+    assert file.read_at(0, 4 << 20) == bytes(expected)
+    # As usual in the same page, and past the cache over that.
+    file.write_at(offset + 3, b"between")
+    put(offset + 3, b"between")
+    file.write_direct(offset, pieces)
+    put(offset, content)
+    file.sync_data()
+    assert file.read_at(0, 4 << 20) == bytes(expected)
+    file.close()
+    assert place.read("f") == bytes(expected)
+
+
 def test_a_large_write_arrives_whole(place: Place) -> None:
     content = bytes(range(256)) * 12_000
     place.write("f", content)
@@ -151,6 +180,7 @@ def test_a_closed_file_does_nothing(place: Place) -> None:
         lambda: reader.read_at(0, 1),
         lambda: writer.read_at(0, 1),
         lambda: writer.write_at(0, b"x"),
+        lambda: writer.write_direct(0, [b"x" * 512]),
         lambda: writer.size_bytes,
         writer.sync,
         writer.sync_data,

@@ -189,7 +189,8 @@ class JournalSettings:
         "journalRemoveFromPageCache",
         Kind.BOOL,
         True,
-        "Tell the system that written journal pages are not needed.",
+        "Tell the system that written journal pages are not needed; large groups are written past its cache"
+        " (O_DIRECT) where it can do that.",
     )
     _J.ignored("journalWriteBufferSizeKB", Kind.INT, 64, "a group is written in one piece", unit="KiB")
     write_data: bool = _J.setting(

@@ -86,6 +86,8 @@ class Journal:
         self._zeros = ZerosAhead(
             filesystem, settings.preallocation_bytes, settings.size_bytes_max, self.meters, self._queue.fail
         )
+        #: Whether nobody needs the records in the page cache, and they are synced at once.
+        self._direct = settings.sync_data and settings.remove_from_page_cache
         self._file: JournalFile | None = None
         self._last_sync_s = 0.0
         # While suspended: the range that a failed write may have touched, or that a new file is due.
@@ -333,11 +335,12 @@ class Journal:
             end = file.position + size_bytes + len(padding)
             # From here on no zeros are written below the group's end.
             self._zeros.claim(end)
+            # An answer that does not wait for the sync should not wait for the disk either.
+            direct = self._direct and not any(batch.after_write for batch in batches)
             for pieces in portions(batches, WRITE_BYTES_MAX, padding):
-                data = b"".join(pieces)
-                if file.position + len(data) > end:
+                if file.position + sum(map(len, pieces)) > end:
                     raise _wrong_size(file)
-                file.write(data)
+                file.write(pieces, direct=direct)
                 if self._queue.aborted:
                     return False
             if file.position != end:

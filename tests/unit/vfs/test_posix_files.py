@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import sys
@@ -320,3 +321,88 @@ def test_a_directory_gets_the_permissions_of_another_one(tmp_path: Path) -> None
     (tmp_path / "link").symlink_to(one)
     with pytest.raises(StorageError):
         system.copy_directory_mode(str(tmp_path / "link"), str(other))
+
+
+class Recorded:
+    """Stands for ``os.pwrite``: notes which writes go past the page cache, and refuses or shortens those."""
+
+    def __init__(self, number: int | None = None, taken: int | None = None) -> None:
+        self.direct: list[tuple[int, int]] = []
+        self.usual: list[tuple[int, int]] = []
+        self._number = number
+        self._taken = taken
+        self._pwrite = os.pwrite
+
+    def __call__(self, descriptor: int, data: memoryview, offset: int) -> int:
+        if not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            self.usual.append((offset, len(data)))
+            return self._pwrite(descriptor, data, offset)
+        self.direct.append((offset, len(data)))
+        if self._number is not None:
+            raise OSError(self._number, os.strerror(self._number))
+        return self._pwrite(descriptor, data[: self._taken], offset)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+def test_whole_blocks_go_past_the_page_cache_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Recorded()
+    monkeypatch.setattr(os, "pwrite", calls)
+    file = SYSTEM.create(str(tmp_path / "f"))
+    file.write_direct(512, [b"a" * 500, b"b" * 12])
+    file.write_direct(1024, [b"c" * 100])
+    file.write_at(1124, b"d" * 412)
+    file.write_direct(1536, [b"e" * 512] * 100)
+    file.close()
+    assert calls.direct == [(512, 512), (1536, 51200)]
+    assert calls.usual == [(1024, 100), (1124, 412)]
+    content = bytes(512) + b"a" * 500 + b"b" * 12 + b"c" * 100 + b"d" * 412 + b"e" * 51200
+    assert (tmp_path / "f").read_bytes() == content
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
+def test_where_the_page_cache_cannot_be_passed_it_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    calls = Recorded(number)
+    monkeypatch.setattr(os, "pwrite", calls)
+    file = SYSTEM.create(str(tmp_path / "f"))
+    for at in range(0, 1536, 512):
+        file.write_direct(at, [b"x" * 512])
+    file.close()
+    assert calls.direct == [(0, 512)]
+    assert calls.usual == [(0, 512), (512, 512), (1024, 512)]
+    assert (tmp_path / "f").read_bytes() == b"x" * 1536
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+def test_what_a_direct_write_leaves_is_written_as_usual(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Recorded(taken=1024)
+    monkeypatch.setattr(os, "pwrite", calls)
+    content = bytes(range(256)) * 10
+    file = SYSTEM.create(str(tmp_path / "f"))
+    file.write_direct(0, [content])
+    file.close()
+    assert calls.usual == [(1024, 1536)]
+    assert (tmp_path / "f").read_bytes() == content
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+@pytest.mark.parametrize(("number", "kind"), [(errno.EIO, StorageError), (errno.ENOSPC, NoSpaceError)])
+def test_an_error_of_a_direct_write_is_that_of_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StorageError]
+) -> None:
+    calls = Recorded(number)
+    monkeypatch.setattr(os, "pwrite", calls)
+    file = SYSTEM.create(str(tmp_path / "f"))
+    with pytest.raises(kind, match="writing 1024 bytes at offset 512") as caught:
+        file.write_direct(512, [bytes(512), bytes(512)])
+    assert caught.value.offset == 512
+    assert not calls.usual
+    # The descriptor is as before: the file can be written to as usual.
+    file.write_at(512, b"end")
+    file.close()
