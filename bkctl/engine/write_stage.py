@@ -17,6 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from typing import cast
 
 from bkctl.clock import Clock
 from bkctl.codec.entry import ACCEPTED_BYTES_MIN
@@ -197,11 +198,10 @@ class WriteStage:
 
     def _append_records(self, run: RecordRun, actions: Actions) -> Outcome:
         """Append a run in one piece, of a bookie with one directory and one journal."""
-        ledgers: list[LedgerDescriptor] = []
-        for descriptor in map(self._table.grants.get, run.grants):
-            if descriptor is None:
-                return Outcome.NOT_AS_IS
-            ledgers.append(descriptor)
+        known = list(map(self._table.grants.get, run.grants))
+        if None in known:
+            return Outcome.NOT_AS_IS
+        ledgers = cast("list[LedgerDescriptor]", known)
         storage, journal = self._table.storages[0], self._table.journals[0]
         count = run.count
         size_bytes = len(run.records)
@@ -212,9 +212,13 @@ class WriteStage:
             journal.append(_batch([run.records], size_bytes, count, run.sink, run.context))
         else:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
+        # Of many ledgers a call for each of them would be a tenth of the event loop's time.
         for descriptor, lac in zip(ledgers, run.lacs, strict=True):
-            descriptor.raise_lac(lac)
-        self._note_use(ledgers, actions)
+            if lac > descriptor.lac:
+                descriptor.lac = lac
+            descriptor.used = True
+            if descriptor.watches is not None:
+                actions.extend(descriptor.due_watches(self._clock.time_ms()))
         self._count_adds(ledgers, run.counts, run.size_bytes)
         self.meter.done += count
         return Outcome.ADDED
@@ -293,10 +297,7 @@ class WriteStage:
         self, ledgers: Iterable[LedgerDescriptor], counts: Collection[int], size_bytes: int
     ) -> None:
         """Count the adds of a run by ledger; the bytes are shared by entries."""
-        entry_bytes = size_bytes / sum(counts)
-        add = self._busiest.add
-        for descriptor, count in zip(ledgers, counts, strict=True):
-            add(descriptor.ledger, count, round(entry_bytes * count))
+        self._busiest.add_all([each.ledger for each in ledgers], counts, size_bytes / sum(counts))
 
     def busiest_ledgers(self, count: int) -> list[LedgerAdds]:
         """Return what the ledgers have got that get the most entries at present, the busiest first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -32,7 +32,7 @@ class _Row:
     def __init__(self, since_s: float) -> None:
         self.since_s = since_s
         self.entries = 0
-        self.bytes = 0
+        self.bytes = 0.0
         self.marked = 0
         self.before = 0
 
@@ -57,17 +57,24 @@ class BusiestLedgers:
 
     def add(self, ledger: int, entries: int, size_bytes: int) -> None:
         """Count a batch of one ledger."""
-        row = self._rows.get(ledger)
-        if row is None:
-            row = self._take_in(ledger)
-        row.entries += entries
-        row.bytes += size_bytes
+        self.add_all([ledger], [entries], size_bytes / max(entries, 1))
+
+    def add_all(self, ledgers: Iterable[int], entries: Iterable[int], entry_bytes: float) -> None:
+        """Count a batch of many ledgers, with so many entries of each, of so many bytes on average."""
+        rows = self._rows
+        for ledger, count in zip(ledgers, entries, strict=True):
+            row = rows.get(ledger)
+            if row is None:
+                row = self._take_in(ledger)
+                rows = self._rows
+            row.entries += count
+            row.bytes += entry_bytes * count
 
     def busiest(self, count: int) -> list[LedgerAdds]:
         """Return the counters of the ledgers that have grown most lately, the busiest first."""
         found = heapq.nlargest(count, chain(self._rows.items(), self._older.items()), key=_growth)
         self._mark()
-        return [LedgerAdds(ledger, row.since_s, row.entries, row.bytes) for ledger, row in found]
+        return [LedgerAdds(ledger, row.since_s, row.entries, round(row.bytes)) for ledger, row in found]
 
     def _take_in(self, ledger: int) -> _Row:
         """Return the row of a ledger that is not in the younger generation, and put it there."""

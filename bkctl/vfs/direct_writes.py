@@ -27,38 +27,41 @@ _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class DirectWrites:
-    """The direct writes of one file, on one thread; it holds a buffer as large as the largest of them."""
+    """The direct writes of one file, on one thread.
 
-    __slots__ = ("_buffer", "_is_refused")
+    It has a descriptor of its own, to be closed with the file, and a buffer as large as the largest write.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_buffer", "_descriptor")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        """Open the file ``path`` once more, which is open as ``descriptor``."""
         self._buffer: mmap.mmap | None = None
-        self._is_refused = sys.platform != "linux"
+        self._descriptor = _opened(path, descriptor)
 
-    def write(self, descriptor: int, offset: int, pieces: Sequence[bytes], size_bytes: int) -> int:
+    def write(self, offset: int, pieces: Sequence[bytes], size_bytes: int) -> int:
         """Write the pieces, which have so many bytes together; return how many of them were written.
 
         That is 0 when the system takes no such writes, and fewer than all where ``os.pwrite`` ends early.
         Raises OSError.
         """
-        if self._is_refused or not size_bytes or offset % BLOCK_BYTES or size_bytes % BLOCK_BYTES:
+        if self._descriptor < 0 or not size_bytes or offset % BLOCK_BYTES or size_bytes % BLOCK_BYTES:
             return 0
-        import fcntl  # there is none on Windows
-
         with memoryview(self._room(size_bytes)) as whole, whole[:size_bytes] as room:
             _copy(pieces, room)
-            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
             try:
-                fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT)
-                return os.pwrite(descriptor, room, offset)
+                return os.pwrite(self._descriptor, room, offset)
             except OSError as error:
                 if error.errno not in _REFUSED:
                     raise
-                self._is_refused = True
+                self.close()
                 return 0
-            finally:
-                # Other writes to the file are not in whole blocks.
-                fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+
+    def close(self) -> None:
+        """Give the descriptor back; what is written next is written as usual."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def _room(self, size_bytes: int) -> mmap.mmap:
         """Return the buffer, grown if need be."""
@@ -66,6 +69,21 @@ class DirectWrites:
             self._buffer = None
             self._buffer = mmap.mmap(-1, -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE)
         return self._buffer
+
+
+def _opened(path: str, descriptor: int) -> int:
+    """Return a descriptor for direct writes, -1 where the system has none for this file."""
+    if sys.platform != "linux":
+        return -1
+    try:
+        direct = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return -1
+    if not os.path.sameopenfile(direct, descriptor):
+        # The name is another file's by now.
+        os.close(direct)
+        return -1
+    return direct
 
 
 def _copy(pieces: Sequence[bytes], room: memoryview) -> None:

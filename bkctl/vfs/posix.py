@@ -156,19 +156,24 @@ class PosixWritableFile(PosixFile):
 
     def write_direct(self, offset: int, pieces: Sequence[bytes]) -> None:
         size_bytes = sum(map(len, pieces))
-        if self._direct is None:
-            self._direct = DirectWrites()
         try:
-            written = self._direct.write(self._opened(), offset, pieces, size_bytes)
+            if self._direct is None:
+                self._direct = DirectWrites(self._path, self._opened())
+            written = self._direct.write(offset, pieces, size_bytes)
         except OSError as error:
             raise self._write_error(error, offset, size_bytes) from error
         if written < size_bytes:
             self.write_at(offset + written, memoryview(b"".join(pieces))[written:])
 
     def close(self) -> None:
-        # Its buffer is as large as the largest write.
-        self._direct = None
-        super().close()
+        direct, self._direct = self._direct, None
+        try:
+            if direct is not None:
+                direct.close()
+        except OSError as error:
+            raise storage_error(error, self._path, "closing") from error
+        finally:
+            super().close()
 
     def _write_rest(self, offset: int, view: memoryview, written: int) -> None:
         """Write again where a write ended early: at a full disk, a file size limit, or 2 GiB."""
