@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import struct
 import threading
+from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import accumulate
 
+from bkctl import _kernels
 from bkctl.clock import Clock
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.location import ABSENT, KEY_BYTES
@@ -281,7 +283,7 @@ class EntryReader:
         started_s = self._clock.monotonic()
         rows = [(key, self._entry_logger.read(location, key))]
         rows += self._entry_logger.read_ahead(location, key, self._entries_max, self._bytes_max)
-        ends = list(accumulate([len(body) + _SIZE_BYTES for _, body in rows]))
+        ends = array("q", accumulate([len(body) + _SIZE_BYTES for _, body in rows]))
         current = self._current([each for each, _ in rows], ends, location, started_s, known=1)
         rows = [rows[index] for index in current]
         self._read_cache.put_many(rows, generation)
@@ -349,35 +351,37 @@ class EntryReader:
             self._ahead_ended.notify_all()
 
     def _current(
-        self, keys: Sequence[bytes], ends: Sequence[int], location: int, started_s: float, *, known: int
+        self, keys: Sequence[bytes], ends: array[int], location: int, started_s: float, *, known: int
     ) -> Sequence[int]:
         """Return the indices of the records that count: the first ``known``, and those in the index.
 
         A log keeps an entry's older record when a newer one was written; only the index knows which counts.
         ``ends`` are the ends of the records, counted from the ``location`` of the first.
         """
-        first = range(known)
-        if len(keys) <= known:
-            return first
+        count = len(keys)
+        if count <= known:
+            return range(known)
         try:
-            indexed = self._locations.get_many(keys[known:])
+            indexed = self._locations.places(keys[known:])
         except BkctlError:
             # A read of one of these entries meets the failure again.
-            return first
-        starts = [location + end for end in (0, *ends[:-1])]
-        current: Sequence[int] = range(len(keys))
-        if starts[known:] != indexed:
-            current = [*first, *(n for n in current[known:] if starts[n] == indexed[n - known])]
-        ahead = current[known:]
-        sizes = [ends[n] - (ends[n - 1] if n else 0) - _SIZE_BYTES for n in ahead]
+            return range(known)
+        bounds = array("q", (0,)) + ends
+        starts = array("q", _kernels.shifted(bounds[known:-1].tobytes(), location))
+        current: Sequence[int] = range(count)
+        ahead, size_bytes = count - known, bounds[-1] - bounds[known]
+        if starts != indexed:
+            there = [n for n in range(known, count) if starts[n - known] == indexed[n - known]]
+            current = [*range(known), *there]
+            ahead, size_bytes = len(there), sum([bounds[n + 1] - bounds[n] for n in there])
         meters = self._meters
         with meters.lock:
             meters.read_ahead.add(self._clock.monotonic() - started_s)
-            meters.read_ahead_counts.add_size(len(ahead))
-            meters.read_ahead_sizes.add_size(sum(sizes))
+            meters.read_ahead_counts.add_size(ahead)
+            meters.read_ahead_sizes.add_size(size_bytes - _SIZE_BYTES * ahead)
             meters.read_ahead_calls += 1
-            meters.read_ahead_entries += len(ahead)
-            meters.read_ahead_stale += len(keys) - len(current)
+            meters.read_ahead_entries += ahead
+            meters.read_ahead_stale += count - len(current)
         return current
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -100,16 +101,16 @@ def test_what_is_read_next_while_the_index_changes_is_not_kept(
     for entry in (0, 1):
         rig.storage.read(1, entry)
 
-    original = rig.locations.get_many
+    original = rig.locations.places
 
-    def overtaken(keys: Sequence[bytes]) -> list[int | None]:
+    def overtaken(keys: Sequence[bytes]) -> array[int]:
         answer = original(keys)
         monkeypatch.undo()
         rig.put(1, 150, "new", size_bytes=100)
         rig.storage.flush()
         return answer
 
-    monkeypatch.setattr(rig.locations, "get_many", overtaken)
+    monkeypatch.setattr(rig.locations, "places", overtaken)
     rig.storage.read_next(1)
     assert rig.storage.cached(key_of(1, 149)) is None
     assert rig.storage.read(1, 150) == entry_of(1, 150, "new", size_bytes=100)
@@ -126,7 +127,7 @@ def test_a_next_part_that_cannot_be_read_is_left_to_who_asks_for_it(
         raise StorageError("the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(rig.storage.locations, "get_many", fail)
+        patch.setattr(rig.storage.locations, "places", fail)
         rig.storage.read_next(1)
     assert rig.storage.cached(key_of(1, 150)) is None
     read_on(rig, range(500))
@@ -146,17 +147,17 @@ def blocked(rig: StorageRig, monkeypatch: pytest.MonkeyPatch) -> Iterator[thread
     flushed_ledgers(rig, 500)
     for entry in (0, 1):
         rig.storage.read(1, entry)
-    original = rig.locations.get_many
+    original = rig.locations.places
     is_there, go_on = threading.Event(), threading.Event()
 
-    def slow(keys: Sequence[bytes]) -> list[int | None]:
+    def slow(keys: Sequence[bytes]) -> array[int]:
         if threading.current_thread() is thread:
             is_there.set()
             assert go_on.wait(10)
         return original(keys)
 
     thread = threading.Thread(target=rig.storage.read_next, args=(1,))
-    monkeypatch.setattr(rig.locations, "get_many", slow)
+    monkeypatch.setattr(rig.locations, "places", slow)
     thread.start()
     assert is_there.wait(10)
     yield go_on
