@@ -211,6 +211,11 @@ class _Schedule:
         self._rate_per_s = rate_per_s
         self._next_s = started_s
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests begin as soon as there is room in a window."""
+        return self._rate_per_s is None
+
     def allowance(self, now_s: float) -> int:
         """Return how many requests may begin now."""
         if self._rate_per_s is None:
@@ -234,6 +239,8 @@ class _Sockets:
 
     def __init__(self, connections: list[_LoadConnection]) -> None:
         self._connections = deque(connections)
+        #: Those that may have room in their windows, where requests begin as soon as there is room.
+        self._roomy = list(connections)
         self._by_descriptor = {connection.socket.fileno(): connection for connection in connections}
         self._blocked: set[int] = set()
         #: The one connection, when it waits by itself.
@@ -247,6 +254,13 @@ class _Sockets:
         if self.only is not None:
             schedule.began += self.only.send(_UNLIMITED)
             return
+        if schedule.is_open:
+            roomy, self._roomy = self._roomy, []
+            for connection in roomy:
+                schedule.began += self._send(connection, _UNLIMITED, None)
+                if connection.blocked:
+                    self._roomy.append(connection)
+            return
         allowance = schedule.allowance(now_s)
         if allowance <= 0 and not self._blocked:
             return
@@ -254,14 +268,19 @@ class _Sockets:
         for connection in self._connections:
             if allowance <= 0 and not connection.blocked:
                 continue
-            count = connection.send(allowance, schedule.due_s)
+            count = self._send(connection, allowance, schedule.due_s)
             schedule.began += count
             allowance -= count
-            descriptor = connection.socket.fileno()
-            if connection.blocked != (descriptor in self._blocked):
-                self._blocked ^= {descriptor}
-                wanted = select.EPOLLIN | (select.EPOLLOUT if connection.blocked else 0)
-                self._poll.modify(descriptor, wanted)
+
+    def _send(self, connection: _LoadConnection, allowance: int, due_s: float | None) -> int:
+        """Send on one connection, which is looked at when it takes more, if it takes no more now."""
+        count = connection.send(allowance, due_s)
+        descriptor = connection.socket.fileno()
+        if connection.blocked != (descriptor in self._blocked):
+            self._blocked ^= {descriptor}
+            wanted = select.EPOLLIN | (select.EPOLLOUT if connection.blocked else 0)
+            self._poll.modify(descriptor, wanted)
+        return count
 
     def receive(self, poll_s: float, latencies: list[tuple[float, int]]) -> int:
         """Wait for answers, ``poll_s`` at most; return how many came."""
@@ -270,7 +289,10 @@ class _Sockets:
         answered = 0
         for descriptor, event in self._poll.poll(poll_s):
             if event & ~select.EPOLLOUT:
-                answered += self._by_descriptor[descriptor].receive(latencies)
+                connection = self._by_descriptor[descriptor]
+                answered += connection.receive(latencies)
+                if not connection.blocked:
+                    self._roomy.append(connection)
         return answered
 
     def close(self) -> None:
