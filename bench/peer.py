@@ -1,7 +1,7 @@
 """Our bookie beside the Java bookie 4.17.3: one load generator, one machine, one run.
 
     python bench/peer.py [--dir DIR] [--rounds N] [--seconds S] [--json FILE] [--kernels NAME] [--quick]
-                         [--before TREE]
+                         [--before TREE] [--memory-left GIB]
 
 Both bookies run the whole time, with the same cache bytes and durable writes, and the generator loads them
 in turn over the loopback: a round of one, a round of the other, the order changing. Every ratio is ours to
@@ -49,6 +49,7 @@ from bench.peer_rows import (
     Scenario,
     show,
 )
+from bench.taken_memory import gives_pages_back, taken_memory
 from bkctl.admin.load.run import run_load
 from bkctl.admin.load.settings import FIRST_ID, LoadSettings
 from tests.support.java_bookkeeper import JarsUnavailableError, find_jars
@@ -359,6 +360,12 @@ def main() -> int:
         metavar="TREE",
         help="a work tree of the code before, for the row of the pure path",
     )
+    parser.add_argument(
+        "--memory-left",
+        type=float,
+        metavar="GIB",
+        help="leave so much of the machine's memory, and fill the rest (see bench/taken_memory.py)",
+    )
     parser.add_argument("--quick", action="store_true", help="a look: one short round, small caches")
     options = parser.parse_args()
     if options.quick:
@@ -367,6 +374,9 @@ def main() -> int:
         plan = Plan(
             options.rounds, options.seconds, 25, 256, 8, 80_000, 8, 512, options.kernels, options.before
         )
+    left_bytes = int((options.memory_left or 0) * (1 << 30))
+    if options.memory_left is None and gives_pages_back():
+        print("this machine gives free memory back to its host: --memory-left 6 has steadier figures\n")
     try:
         find_jars()
     except JarsUnavailableError as error:
@@ -377,7 +387,8 @@ def main() -> int:
         if shutil.disk_usage(name).free < needed:
             print(f"{name}: {needed >> 30} GiB free disk are needed", file=sys.stderr)
             return 2
-        with running_zookeeper() as zookeeper:
+        held = contextlib.nullcontext() if options.memory_left is None else taken_memory(left_bytes)
+        with held, running_zookeeper() as zookeeper:
             results, memory, verdicts = run(
                 Path(name), new_cluster(zookeeper), plan, lambda name: options.only in name
             )
