@@ -65,9 +65,14 @@ class CallbackStage:
 
     def put(self, outcome: Outcome) -> None:
         """Hand an outcome over to the stage; this never blocks."""
+        self.put_all([outcome])
+
+    def put_all(self, outcomes: list[Outcome]) -> None:
+        """Hand outcomes over in their order."""
         with self._lock:
-            self._untold += 1
-        self._queue.put(outcome)
+            self._untold += len(outcomes)
+        for outcome in outcomes:
+            self._queue.put(outcome)
 
     def tell_now(self, outcome: Outcome) -> None:
         """Report a durable outcome on the caller's thread, or hand it over while others wait before it.

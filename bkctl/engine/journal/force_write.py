@@ -8,8 +8,8 @@ of the stage's own syncs, so that writing goes on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from queue import SimpleQueue
@@ -76,7 +76,7 @@ class ForceWriteStage:
 
     def force_now(self, group: Group) -> None:
         """Sync and answer a group on the caller's thread, the journal's, while the stage has no other one."""
-        self._force([group], self._callbacks.tell_now)
+        self._force([group], here=True)
 
     def close(self) -> None:
         """End the thread behind what was put so far, and the callback stage behind its own groups."""
@@ -107,8 +107,8 @@ class ForceWriteStage:
             group = self._queue.get()
         return True
 
-    def _force(self, groups: list[Group], pass_on: Callable[[Outcome], None] | None = None) -> None:
-        """Sync and pass on the groups of one file."""
+    def _force(self, groups: list[Group], *, here: bool = False) -> None:
+        """Sync the groups of one file and pass them on; ``here`` a lone one is answered by this thread."""
         started_s = self._clock.monotonic()
         newest = groups[-1]
         error = self._state.error
@@ -126,9 +126,16 @@ class ForceWriteStage:
             self._meters.force_write.worked.add(ended_s - started_s)
             entries = sum([batch.entries for group in groups for batch in group.batches])
             self._meters.sync_entries.add_size(entries)
-        self._state.forced(len(groups), failed=error is not None)
-        for group in groups:
-            (pass_on or self._callbacks.put)(Outcome(group.batches, ended_s, error))
+        outcomes = [Outcome(group.batches, ended_s, error) for group in groups]
+        failed = error is not None
+        if here:
+            self._state.forced(1, failed=failed)
+            self._callbacks.tell_now(outcomes[0])
+        else:
+            # The journal thread would answer a newer group of its own in between.
+            self._state.forced(
+                len(groups), failed=failed, hand_over=partial(self._callbacks.put_all, outcomes)
+            )
         if self._forgetful and error is None and not newest.last:
             newest.file.forget_cached(newest.position)
 

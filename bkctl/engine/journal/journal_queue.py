@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 
 from bkctl.clock import Clock
 from bkctl.config.server_keys.journal import JournalSettings
@@ -226,9 +227,14 @@ class JournalQueue:
 
     # --- the stages behind
 
-    def forced(self, groups: int, *, failed: bool) -> None:
-        """Note that so many groups left the force-write stage for the callback stage."""
+    def forced(self, groups: int, *, failed: bool, hand_over: Callable[[], None] = lambda: None) -> None:
+        """Note that so many groups left the force-write stage for the callback stage.
+
+        ``hand_over`` gives them to that one in the same step, and waits for nothing: whoever finds the
+        force-write stage empty finds its groups there.
+        """
         with self._changed:
+            hand_over()
             meter = self._meters.force_write
             meter.length -= groups
             if failed:

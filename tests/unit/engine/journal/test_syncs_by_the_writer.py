@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import JournalBatch
+from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.errors import BkctlError
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.journal_rig import (
@@ -20,6 +22,7 @@ from tests.support.journal_rig import (
     memory,
     running,
 )
+from tests.support.waiting import until
 
 NO_ZEROS = JournalSettings(preallocation_bytes=0)
 
@@ -156,6 +159,36 @@ def test_an_answer_that_is_still_being_told_is_not_overtaken() -> None:
         sink.gate.opened.set()
         sink.wait_for(2)
     assert sink.journaled_contexts == [0, 1]
+
+
+def test_an_answer_that_another_thread_hands_over_is_not_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    forced, left = JournalQueue.forced, Gate()
+
+    def slow(queue: JournalQueue, groups: int, **how: Any) -> None:
+        forced(queue, groups, **how)
+        if threading.current_thread().name == "journal-0-force-write" and queue is journal._queue:
+            calls.append(groups)
+            if len(calls) == 2:
+                left(1)
+
+    monkeypatch.setattr(JournalQueue, "forced", slow)
+    calls: list[int] = []
+    sink = RecordingSink()
+    system, gate = gated("sync", memory(), first=2)
+    with running(system, JournalSettings(preallocation_bytes=0, buffered_bytes_max=0)) as journal:
+        journal.append(batch_of([body(1, 0)], sink, 0, after_write=True))
+        gate.await_reached()
+        journal.append(batch_of([body(1, 1)], sink, 1))
+        until(lambda: journal.meters.groups == 2)
+        gate.opened.set()
+        left.await_reached()
+        # The force-write thread has nothing to sync, so this one is synced by the journal thread.
+        journal.append(batch_of([body(1, 2)], sink, 2))
+        until(lambda: journal.meters.syncs == 3)
+        threading.Event().wait(0.05)
+        left.opened.set()
+        sink.wait_for(3)
+    assert sink.journaled_contexts == [0, 1, 2]
 
 
 def test_a_sink_that_raises_does_not_end_the_journal() -> None:
