@@ -8,6 +8,7 @@ of the stage's own syncs, so that writing goes on.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -113,9 +114,13 @@ class ForceWriteStage:
         newest = groups[-1]
         error = self._state.error
         if error is None and not self._state.aborted:
-            error = self._sync(newest)
+            # Every group written to this file so far is on disk then: their batches may be answered. With the
+            # last one it is the whole file and its length, too: nothing will sync it again.
+            file = newest.file
+            error = self._done("syncing", file, file.sync if newest.last else file.sync_data)
         if newest.last:
-            newest.file.close()
+            failure = self._done("closing", newest.file, newest.file.close)
+            error = error or failure
         if self._state.aborted:
             return
         ended_s = self._clock.monotonic()
@@ -139,22 +144,17 @@ class ForceWriteStage:
         if self._forgetful and error is None and not newest.last:
             newest.file.forget_cached(newest.position)
 
-    def _sync(self, newest: Group) -> BkctlError | None:
+    def _done(self, doing: str, file: JournalFile, call: Callable[[], None]) -> BkctlError | None:
+        """Make a call; return its error, which has ended the journal: batches must be answered after any."""
         try:
-            if newest.last:
-                # The whole file and its length are on disk: nothing will sync it again.
-                newest.file.sync()
-            else:
-                # Every group written to this file so far is on disk: their batches may be answered.
-                newest.file.sync_data()
+            call()
         except BkctlError as error:
             # Never tried again: the next sync could succeed without the bytes that this one has lost.
             self._state.fail(error)
             return error
         except Exception as error:  # noqa: BLE001
-            # After any error the batches must be answered.
-            _log.exception("syncing %s failed", newest.file.path)
-            failure = as_failure(f"{newest.file.path}: syncing", error)
+            _log.exception("%s %s failed", doing, file.path)
+            failure = as_failure(f"{file.path}: {doing}", error)
             self._state.fail(failure)
             return failure
         return None

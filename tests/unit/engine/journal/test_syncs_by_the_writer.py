@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import JournalBatch
+from bkctl.engine.journal.journal_file import JournalFile
 from bkctl.engine.journal.journal_queue import JournalQueue
-from bkctl.errors import BkctlError
+from bkctl.errors import BkctlError, storage_error
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.journal_rig import (
     Gate,
@@ -137,6 +139,35 @@ def test_a_sync_that_fails_is_no_success_and_ends_the_journal() -> None:
         assert (sink.journaled_contexts, sink.failed_contexts) == ([], [0])
         assert journal.mark == before
         journal.stop()
+    assert len(failures) == 1
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["journal thread", "force-write thread"])
+def test_a_full_file_that_cannot_be_closed_ends_the_journal(
+    monkeypatch: pytest.MonkeyPatch, *, here: bool
+) -> None:
+    def close(file: JournalFile) -> None:
+        raise storage_error(OSError(errno.ENOSPC, "no room"), file.path, "closing")
+
+    sink = RecordingSink()
+    failures: list[BkctlError] = []
+    settings = JournalSettings(preallocation_bytes=0, size_bytes_max=1024, buffered_bytes_max=0)
+    system, gate = gated("sync", memory(), first=2)
+    with running(system, settings, on_failure=failures.append) as journal, monkeypatch.context() as patch:
+        patch.setattr(JournalFile, "close", close)
+        journal.append(batch_of([body(1, 0)], sink, 0, after_write=True))
+        gate.await_reached()
+        if here:
+            gate.opened.set()
+            until(lambda: journal.meters.force_write.length == 0)
+        journal.append(batch_of([body(1, 1)], sink, 1))
+        until(lambda: journal.meters.groups == 2)
+        gate.opened.set()
+        sink.wait_for(2)
+        until(lambda: bool(failures))
+        assert (sink.journaled_contexts, sink.failed_contexts) == ([0], [1])
+        journal.stop()
+        assert journal.meters.force_write.length == 0
     assert len(failures) == 1
 
 
