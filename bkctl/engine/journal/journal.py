@@ -223,6 +223,8 @@ class Journal:
         if not self._queue.aborted:
             self._end()
         self._force_write.close()
+        # Where a sink has ended the journal on this thread nobody else may do it.
+        self._zeros.stop()
 
     def _broken(self, error: BkctlError) -> None:
         """End the journal with the error that ended the thread."""

@@ -246,7 +246,8 @@ def test_a_sink_may_end_the_journal_on_its_thread(way: str) -> None:
             ended.set()
 
     sink = Ending()
-    with running(memory(), NO_ZEROS) as journal:
+    with running(memory(), JournalSettings(preallocation_bytes=1 << 16)) as journal:
         journal.append(batch_of([body(1, 0)], sink, 0))
         assert ended.wait(10)
+        until(lambda: not [each for each in threading.enumerate() if each.name.startswith("journal-0")])
     assert sink.journaled_contexts == [0]
