@@ -370,8 +370,8 @@ class Journal:
         """Hand answers after the write to the callback stage; everything else waits for its sync.
 
         Returns the group that this thread is to sync and answer at once: one of which every answer waits for
-        the sync, while no other one is being synced. Another thread could only wait for it as well, and the
-        way there and back takes longer than many a sync.
+        the sync, as those that come next will, while no other one is being synced. Another thread could only
+        wait for it as well, and the way there and back takes longer than many a sync.
         """
         written_s = self._clock.monotonic()
         sync_data = self.settings.sync_data
@@ -384,7 +384,7 @@ class Journal:
             batch.pieces = []
         interval_s = self.settings.page_cache_flush_interval_ms / 1000
         force = sync_data or bool(late) or full or written_s - self._last_sync_s >= interval_s
-        here = bool(late) and not early and self._queue.nothing_is_forced()
+        here = sync_data and not early and self._queue.nothing_is_forced()
         room_wanted = self._queue.written(forcing=int(force), answering=int(bool(early)))
         if early:
             self._callbacks.put(Outcome(early, written_s, durable=False))

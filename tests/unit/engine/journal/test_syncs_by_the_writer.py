@@ -192,6 +192,21 @@ def test_an_answer_that_is_still_being_told_is_not_overtaken() -> None:
     assert sink.journaled_contexts == [0, 1]
 
 
+def test_without_sync_data_no_add_waits_for_the_sync_that_somebody_asked_for() -> None:
+    system, gate = gated("sync", memory(), first=2)
+    sink = RecordingSink()
+    with running(
+        system, JournalSettings(preallocation_bytes=0, sync_data=False, group_wait_max_ms=0)
+    ) as journal:
+        journal.append(batch_of([], sink, "force"))
+        gate.await_reached()
+        journal.append(batch_of([body(1, 0)], sink, "add"))
+        sink.wait_for(1)
+        assert sink.answered == ["add"]
+        gate.opened.set()
+        sink.wait_for(2)
+
+
 def test_an_answer_that_another_thread_hands_over_is_not_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
     forced, left = JournalQueue.forced, Gate()
 
