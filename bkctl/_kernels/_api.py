@@ -242,7 +242,8 @@ class Kernels(Protocol):
     def shifted(self, column: bytes, number: int) -> bytes:
         """Return the column with ``number`` added to each of its numbers.
 
-        ValueError when it is no column, and for a sum that has no place in one.
+        ValueError when it is no column, and for a sum that has no place in one; OverflowError for a number
+        that has none.
         """
 
     def size_bounds(self, ends: bytes) -> tuple[int, int]:

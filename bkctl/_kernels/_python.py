@@ -501,6 +501,8 @@ def gather_at(
 
 def shifted(column: bytes, number: int) -> bytes:
     """Return the column with ``number`` added to each of its numbers."""
+    if not -(1 << 63) <= number < 1 << 63:
+        raise OverflowError("the number has no place in a column")
     try:
         return _column([each + number for each in _numbers(column)])
     except OverflowError:

@@ -212,13 +212,16 @@ class WriteStage:
             journal.append(_batch([run.records], size_bytes, count, run.sink, run.context))
         else:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
+        watched = []
         # Of many ledgers a call for each of them would be a tenth of the event loop's time.
         for descriptor, lac in zip(ledgers, run.lacs, strict=True):
             if lac > descriptor.lac:
                 descriptor.lac = lac
             descriptor.used = True
             if descriptor.watches is not None:
-                actions.extend(descriptor.due_watches(self._clock.time_ms()))
+                watched.append(descriptor)
+        # A ledger may come twice, from two connections: only now is its LAC the highest one.
+        self._note_use(watched, actions)
         self._count_adds(ledgers, run.counts, run.size_bytes)
         self.meter.done += count
         return Outcome.ADDED

@@ -67,7 +67,8 @@ class DirectWrites:
         """Return the buffer, grown if need be."""
         if self._buffer is None or len(self._buffer) < size_bytes:
             self._buffer = None
-            self._buffer = mmap.mmap(-1, -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+            length = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+            self._buffer = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         return self._buffer
 
 

@@ -427,7 +427,7 @@ def test_answer_frames(head: bytes, keys: bytes) -> None:
 
 @given(
     numbers=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=8),
-    more=st.one_of(st.integers(-20, 20), st.integers(-(2**63), 2**63 - 1)),
+    more=st.one_of(st.integers(-20, 20), st.integers(-(2**63) - 2, 2**63 + 2)),
     odd=st.integers(0, 7),
 )
 def test_numbers_of_a_column(numbers: list[int], more: int, odd: int) -> None:

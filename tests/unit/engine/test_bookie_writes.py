@@ -92,6 +92,33 @@ def test_the_adds_of_each_ledger_are_counted(
         assert len(rig.bookie.writes.busiest_ledgers(1)) == 1
 
 
+def test_a_watch_gets_the_highest_lac_of_a_run_that_has_its_ledger_twice() -> None:
+    """Two connections add to one ledger, and their adds go to the engine as one run."""
+    with EngineRig(small_settings(journals=1, directories=1)) as rig:
+        rig.start()
+        rig.add(5, 0)
+        seen: list[int] = []
+        assert rig.bookie.reads.watch(5, -1, lambda lac, _: seen.append(lac)) is not None
+        answers = Answers()
+        one, other = (packed(rig.run_of([(5, entry)], answers, "run")) for entry in (1, 2))
+        both = rig.run_of([(5, 1), (5, 2)], answers, "run")
+        run = RecordRun(
+            one.grants + other.grants,
+            one.lacs + other.lacs,
+            one.counts + other.counts,
+            one.records + other.records,
+            2,
+            one.size_bytes + other.size_bytes,
+            answers,
+            "run",
+            lambda: both,
+        )
+        assert rig.bookie.writes.add_run(run)
+        answers.wait(1)
+        assert seen == [max(run.lacs)]
+        assert run.lacs[0] < run.lacs[1]
+
+
 def test_a_run_over_several_journals_and_directories_is_answered_once() -> None:
     with EngineRig(small_settings(journals=2, directories=3)) as rig:
         rig.start()
