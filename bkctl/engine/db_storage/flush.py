@@ -25,7 +25,6 @@ import logging
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -55,10 +54,6 @@ _RECORD_BATCHES = 8
 #: How far a flush has come when its entries are in the logs, and when their locations are in the index.
 _DONE_LOGGED = 0.5
 _DONE_INDEXED = 0.9
-
-
-#: Called between two pieces of a flush with the share of it, 0 to 1, that is done.
-Pace = Callable[[float], None]
 
 
 class ForceFailedError(StorageError):
@@ -114,7 +109,7 @@ class Flush:
         started_s = self._clock.monotonic()
         cache = self._caches.flushing
         count = size_bytes = body_bytes = 0
-        pace = self._pace(cache)
+        pace = FlushPace(self._caches, self._clock, self._aborted.wait)
         try:
             done: Rounds = ()
             if cache is not None:
@@ -135,7 +130,7 @@ class Flush:
         if cache is not None:
             # Its rows are in the index, so no reader needs it any more. Its memory is given back before the
             # other half may be swapped: no third one is ever there.
-            cache.clear(partial(pace, 1.0))
+            cache.clear(partial(pace.step, 1.0))
             with self._lock:
                 self._caches.release()
         empty(deleted)
@@ -147,17 +142,7 @@ class Flush:
         self._meters.flush.worked.add(self._clock.monotonic() - started_s)
         return cache is not None
 
-    def _pace(self, cache: AnyWriteCache | None) -> Pace:
-        """Return what gives way to adds between two pieces of a flush.
-
-        One that is compiled leaves the interpreter to them anyway; pauses would have them wait for the disk
-        more often, as a flush that takes longer is beside more of them.
-        """
-        if cache is None or isinstance(cache, CompiledWriteCache):
-            return _go_on
-        return FlushPace(self._caches, self._clock, self._aborted.wait).step
-
-    def _flush_entries(self, cache: AnyWriteCache, pace: Pace) -> Rounds:
+    def _flush_entries(self, cache: AnyWriteCache, pace: FlushPace) -> Rounds:
         """Take steps 1 to 3 of the flush and return the marks whose locations are gone."""
         started_s = self._clock.monotonic()
         groups = self._append(cache, pace)
@@ -181,7 +166,7 @@ class Flush:
             self._read_cache.next_generation()
             for start in range(0, len(keys), PIECE_ENTRIES):
                 self._read_cache.remove_many(keys[start : start + PIECE_ENTRIES])
-            pace(_DONE_INDEXED - (_DONE_INDEXED - _DONE_LOGGED) * len(groups) / total)
+            pace.step(_DONE_INDEXED - (_DONE_INDEXED - _DONE_LOGGED) * len(groups) / total)
         self._meters.log_write.add(written_s - started_s)
         self._meters.force.add(forced_s - written_s)
         self._meters.locations.add(self._clock.monotonic() - forced_s)
@@ -223,10 +208,10 @@ class Flush:
         except StorageError as error:
             _log.warning("an entry log ends without its ledgers map: %s", error)
 
-    def _append(self, cache: AnyWriteCache, pace: Pace) -> deque[_Group]:
+    def _append(self, cache: AnyWriteCache, pace: FlushPace) -> deque[_Group]:
         """Take step 1 of the flush and return the groups, in the order of their keys."""
         if isinstance(cache, CompiledWriteCache):
-            return self._append_gathered(cache)
+            return self._append_gathered(cache, pace)
         settings = self._settings
         groups: deque[_Group] = deque()
         keys_grouped: list[bytes] = []
@@ -242,18 +227,21 @@ class Flush:
             keys_grouped.extend(keys)
             groups[-1].locations.extend(locations)
             appended += len(keys)
-            pace(_DONE_LOGGED * appended / cache.count)
+            pace.step(_DONE_LOGGED * appended / cache.count)
         return groups
 
-    def _append_gathered(self, cache: CompiledWriteCache) -> deque[_Group]:
+    def _append_gathered(self, cache: CompiledWriteCache, pace: FlushPace) -> deque[_Group]:
         """Take step 1 of the flush over records that come sorted and gathered, a group for each batch."""
         settings = self._settings
         groups: deque[_Group] = deque()
+        appended = 0
         for batch in cache.record_batches(
             _RECORD_BATCHES * settings.flush_batch_entries_max, settings.flush_batch_bytes_max
         ):
             self._check_going_on()
             groups.append(_Group(batch.keys, self._entry_logger.append_batch(batch)))
+            appended += batch.count
+            pace.step(_DONE_LOGGED * appended / cache.count)
         return groups
 
     def _delete(self, rounds: Rounds) -> None:
@@ -265,10 +253,6 @@ class Flush:
     def _check_going_on(self) -> None:
         if self._aborted.is_set():
             raise StorageError("the flush was aborted")
-
-
-def _go_on(_: float) -> None:
-    """Return at once."""
 
 
 def _force_failed(error: BkctlError) -> ForceFailedError:

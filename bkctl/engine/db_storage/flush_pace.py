@@ -1,4 +1,4 @@
-"""How fast a flush in Python goes: not faster than it must, because adds need the interpreter too.
+"""How fast a flush goes: not faster than it must, because adds need the interpreter too.
 
 A flush that runs as fast as it can keeps other threads waiting on every turn, and an add takes several turns
 from its socket to its answer. So a flush that is ahead pauses between two pieces of work. It is ahead while
