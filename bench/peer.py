@@ -387,7 +387,8 @@ def main() -> int:
         if shutil.disk_usage(name).free < needed:
             print(f"{name}: {needed >> 30} GiB free disk are needed", file=sys.stderr)
             return 2
-        held = contextlib.nullcontext() if options.memory_left is None else taken_memory(left_bytes)
+        is_left = options.memory_left is not None
+        held = taken_memory(left_bytes, Path(name)) if is_left else contextlib.nullcontext()
         with held, running_zookeeper() as zookeeper:
             results, memory, verdicts = run(
                 Path(name), new_cluster(zookeeper), plan, lambda name: options.only in name

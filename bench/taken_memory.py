@@ -4,12 +4,14 @@ A virtual machine may give its free pages back to its host (``page_reporting``, 
 taken into use then has to come from there: on one machine that cost 1.6 us of the system's time for each KB
 of a file that was written, where an add takes 2.5 us in all, and it came and went with what had been removed
 a moment ago. A bookie's machine is not like that: its memory is full of the pages of its logs. So a process
-holds all memory but some gigabytes, in which the pages of files are used again and again.
+holds all memory but some gigabytes, and these are filled with the pages of a file, which the system uses
+again for whatever is written and read next.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,8 +34,11 @@ def gives_pages_back() -> bool:
 
 
 @contextlib.contextmanager
-def taken_memory(left_bytes: int) -> Iterator[None]:
-    """Hold all memory that is available but ``left_bytes``. Raises RuntimeError when there is not so much."""
+def taken_memory(left_bytes: int, folder: Path) -> Iterator[None]:
+    """Hold all memory that is available but ``left_bytes``, and fill these with a file in ``folder``.
+
+    Raises RuntimeError when there is not so much.
+    """
     size_bytes = _available_bytes() - left_bytes
     if size_bytes <= 0:
         raise RuntimeError(
@@ -46,6 +51,11 @@ def taken_memory(left_bytes: int) -> Iterator[None]:
         try:
             if holder.stdout.readline() != "held\n":
                 raise RuntimeError(f"no process could hold {size_bytes >> 20} MiB")
+            with (folder / "pages").open("wb") as file:
+                for _ in range(left_bytes >> 22):
+                    file.write(bytes(1 << 22))
+                file.flush()
+                os.fsync(file.fileno())
             yield
         finally:
             holder.stdin.close()
