@@ -13,7 +13,7 @@ import ssl
 import struct
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -239,8 +239,8 @@ class _Sockets:
 
     def __init__(self, connections: list[_LoadConnection]) -> None:
         self._connections = deque(connections)
-        #: Those that may have room in their windows, where requests begin as soon as there is room.
-        self._roomy = list(connections)
+        #: Those that may have room in their windows, each once, where requests begin as soon as there is any.
+        self._roomy = dict.fromkeys(connections)
         self._by_descriptor = {connection.socket.fileno(): connection for connection in connections}
         self._blocked: set[int] = set()
         #: The one connection, when it waits by itself.
@@ -254,33 +254,30 @@ class _Sockets:
         if self.only is not None:
             schedule.began += self.only.send(_UNLIMITED)
             return
-        if schedule.is_open:
-            roomy, self._roomy = self._roomy, []
-            for connection in roomy:
-                schedule.began += self._send(connection, _UNLIMITED, None)
-                if connection.blocked:
-                    self._roomy.append(connection)
-            return
         allowance = schedule.allowance(now_s)
         if allowance <= 0 and not self._blocked:
             return
-        self._connections.rotate()
-        for connection in self._connections:
+        for connection in self._in_turn(schedule):
             if allowance <= 0 and not connection.blocked:
                 continue
-            count = self._send(connection, allowance, schedule.due_s)
+            count = connection.send(allowance, schedule.due_s)
             schedule.began += count
             allowance -= count
+            descriptor = connection.socket.fileno()
+            if connection.blocked != (descriptor in self._blocked):
+                self._blocked ^= {descriptor}
+                wanted = select.EPOLLIN | (select.EPOLLOUT if connection.blocked else 0)
+                self._poll.modify(descriptor, wanted)
+            if connection.blocked:
+                self._roomy[connection] = None
 
-    def _send(self, connection: _LoadConnection, allowance: int, due_s: float | None) -> int:
-        """Send on one connection, which is looked at when it takes more, if it takes no more now."""
-        count = connection.send(allowance, due_s)
-        descriptor = connection.socket.fileno()
-        if connection.blocked != (descriptor in self._blocked):
-            self._blocked ^= {descriptor}
-            wanted = select.EPOLLIN | (select.EPOLLOUT if connection.blocked else 0)
-            self._poll.modify(descriptor, wanted)
-        return count
+    def _in_turn(self, schedule: _Schedule) -> Iterable[_LoadConnection]:
+        """Return the connections that may have something to send, in their turn."""
+        if schedule.is_open:
+            roomy, self._roomy = self._roomy, {}
+            return roomy
+        self._connections.rotate()
+        return self._connections
 
     def receive(self, poll_s: float, latencies: list[tuple[float, int]]) -> int:
         """Wait for answers, ``poll_s`` at most; return how many came."""
@@ -291,8 +288,7 @@ class _Sockets:
             if event & ~select.EPOLLOUT:
                 connection = self._by_descriptor[descriptor]
                 answered += connection.receive(latencies)
-                if not connection.blocked:
-                    self._roomy.append(connection)
+                self._roomy[connection] = None
         return answered
 
     def close(self) -> None:

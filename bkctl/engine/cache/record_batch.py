@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
+from bkctl import _kernels
+
 _SIZE = struct.Struct(">i")
 _KEYS = struct.Struct("16s")
 _KEY_BYTES = 16
@@ -54,7 +56,7 @@ def joined_batch(batches: Sequence[RecordBatch]) -> RecordBatch:
         return batches[0]
     ends = array("q")
     for batch in batches:
-        ends.extend(map((ends[-1] if ends else 0).__add__, batch.ends))
+        ends.frombytes(_kernels.shifted(batch.ends.tobytes(), ends[-1] if ends else 0))
     keys = b"".join([batch.keys for batch in batches])
     return RecordBatch(keys, b"".join([batch.records for batch in batches]), ends)
 
