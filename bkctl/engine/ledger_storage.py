@@ -218,10 +218,12 @@ class LedgerStorage(Protocol):
     until then the journal has it. A failure is final when entries could not be made durable: ``on_failure``,
     given to the constructor, is called once, and puts and flushes are refused from then on. Reads go on.
 
-    The engine sets these, all called without locks: ``on_room`` when a put that was refused may be tried
-    again; ``on_no_space`` when a flush found a disk full, and ``on_space`` when the next one has succeeded;
+    The engine sets these: ``on_room`` is called when a put that was refused may be tried again;
+    ``on_no_space`` when a flush found a disk full, and ``on_space`` when the next one has succeeded;
     ``on_checkpoint`` when the storage wants a checkpoint before its time. A storage that makes room by
-    itself never calls the last one.
+    itself never calls the last one. They are called without locks, but for ``on_no_space`` and ``on_space``:
+    no other flush of the storage ends before these have returned, so that the last one that is called is what
+    the last flush has found. They must not flush.
     """
 
     meters: StorageMeters

@@ -270,16 +270,18 @@ class MemoryLedgerStorage:
                 except SyncError as error:
                     self._failure = error
                     raise
+                except NoSpaceError as error:
+                    self._report_space(error)
+                    raise
                 self._write()
+                self._report_space(None)
         except SyncError as error:
             self._on_failure(error)
             raise
-        except NoSpaceError as error:
-            self._no_space = True
-            if self.on_no_space is not None:
-                self.on_no_space(error)
-            raise
-        self._tell()
+        if self._refused:
+            self._refused = False
+            if self.on_room is not None:
+                self.on_room()
 
     def _write(self) -> None:
         with self._lock:
@@ -294,15 +296,16 @@ class MemoryLedgerStorage:
             self.meters.deleted_ledgers += len(self._deleted)
             self._deleted, self._fresh, self._fresh_bytes = set(), {}, 0
 
-    def _tell(self) -> None:
-        if self._no_space:
+    def _report_space(self, error: NoSpaceError | None) -> None:
+        """Report that a flush found no room, or that the next one has succeeded; in the turn of the flush."""
+        if error is not None:
+            self._no_space = True
+            if self.on_no_space is not None:
+                self.on_no_space(error)
+        elif self._no_space:
             self._no_space = False
             if self.on_space is not None:
                 self.on_space()
-        if self._refused:
-            self._refused = False
-            if self.on_room is not None:
-                self.on_room()
 
     def note_synced(self) -> None:
         """Note nothing: nothing could be damaged unnoticed. Raises StorageError after a failure."""

@@ -277,6 +277,32 @@ def test_a_flush_that_finds_the_disk_full_loses_nothing_and_says_so(rig: Rig) ->
     assert after.storage.ledgers.get(1) == row(b"key")
 
 
+def test_that_there_is_room_again_is_never_overtaken_by_that_there_was_none(rig: Rig) -> None:
+    """A bookie that hears of the full disk last stays read-only for as long as no other disk is full."""
+    told: list[str] = []
+    space = threading.Event()
+
+    def no_space(_: object) -> None:
+        rig.heal()
+        second.start()
+        space.wait(0.2)
+        told.append("no space")
+
+    def space_again() -> None:
+        told.append("space")
+        space.set()
+
+    second = threading.Thread(target=rig.storage.flush)
+    rig.storage.on_no_space = no_space
+    rig.storage.on_space = space_again
+    rig.put(1, 0)
+    rig.fill_disk()
+    with pytest.raises(NoSpaceError):
+        rig.storage.flush()
+    second.join(20)
+    assert told == ["no space", "space"]
+
+
 def test_a_failure_to_make_durable_is_final_and_told_once(rig: Rig) -> None:
     rig.put(1, 0)
     rig.storage.flush()

@@ -50,7 +50,8 @@ class DbLedgerStorage(StoredEntries):
     reads go on, because what they find was put here and is still in the journal.
 
     ``on_room`` is called without locks, from the thread that flushed, when a write cache has become free;
-    ``on_no_space`` when a flush found the disk full, ``on_space`` when the next one has succeeded.
+    ``on_no_space`` when a flush found the disk full, ``on_space`` when the next one has succeeded, both
+    before another flush begins.
     """
 
     def __init__(

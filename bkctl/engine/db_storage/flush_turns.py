@@ -28,9 +28,10 @@ _Result = TypeVar("_Result")
 class FlushTurns:
     """Gives turns to flushes. ``lock`` is the engine lock.
 
-    All callbacks are called without locks. ``on_failure`` gets the failure that is final, once. ``on_room``
-    is called when a write cache has become free, ``on_no_space`` when a flush found the disk full, and
-    ``on_space`` when the next one has succeeded.
+    ``on_failure`` gets the failure that is final, once, and ``on_room`` is called when a write cache has
+    become free; both are called without locks. ``on_no_space`` is called when a flush found the disk full,
+    ``on_space`` when the next one has succeeded, both within the turn of the flush: so the one that is called
+    last says what the last flush has found. They must not flush.
     """
 
     def __init__(
@@ -151,8 +152,12 @@ class FlushTurns:
                     raise self.refusal()
                 try:
                     freed = flush()
+                    self._report_space(None)
                 except ForceFailedError as error:
                     self.failure = error
+                    raise
+                except NoSpaceError as error:
+                    self._report_space(error)
                     raise
                 finally:
                     flushing = self._caches.flushing
@@ -160,18 +165,21 @@ class FlushTurns:
         except ForceFailedError as error:
             self._on_failure(error)
             raise
-        except BkctlError as error:
+        except BkctlError:
             # The flush thread takes it from here.
             self._wake.set()
-            if isinstance(error, NoSpaceError):
-                self._no_space = True
-                self._on_no_space(error)
             raise
-        if self._no_space:
-            self._no_space = False
-            self._on_space()
         if freed:
             self._on_room()
+
+    def _report_space(self, error: NoSpaceError | None) -> None:
+        """Report that a flush found no room, or that the next one has succeeded; in the turn of the flush."""
+        if error is not None:
+            self._no_space = True
+            self._on_no_space(error)
+        elif self._no_space:
+            self._no_space = False
+            self._on_space()
 
     def _run(self) -> None:
         """Run the flush thread."""
