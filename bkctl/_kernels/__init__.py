@@ -57,6 +57,7 @@ gather_entries = _twin.gather_entries
 records_but = _twin.records_but if hasattr(_twin, "records_but") else _python.records_but
 gather_at = _twin.gather_at if hasattr(_twin, "gather_at") else _python.gather_at
 shifted = _twin.shifted if hasattr(_twin, "shifted") else _python.shifted
+pieces_of = _twin.pieces_of if hasattr(_twin, "pieces_of") else _python.pieces_of
 size_bounds = _twin.size_bounds if hasattr(_twin, "size_bounds") else _python.size_bounds
 ledger_sums = _twin.ledger_sums if hasattr(_twin, "ledger_sums") else _python.ledger_sums
 table_block = _twin.table_block if hasattr(_twin, "table_block") else _python.table_block
@@ -85,6 +86,7 @@ __all__ = [
     "join_rows",
     "leading_records",
     "ledger_sums",
+    "pieces_of",
     "read_answers",
     "read_records",
     "records_but",

@@ -246,6 +246,12 @@ class Kernels(Protocol):
         that has none.
         """
 
+    def pieces_of(self, joined: bytes, size_bytes: int) -> list[bytes]:
+        """Return the pieces of so many bytes each that are joined.
+
+        ValueError when it is no whole number of pieces, and for a size below 1.
+        """
+
     def size_bounds(self, ends: bytes) -> tuple[int, int]:
         """Return the smallest and the largest size of pieces that end at ``ends``, the first from 0 on.
 

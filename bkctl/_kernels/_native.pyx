@@ -990,6 +990,20 @@ def shifted(bytes column not None, int64_t number):
     return made
 
 
+def pieces_of(bytes joined not None, Py_ssize_t size_bytes):
+    if size_bytes < 1 or len(joined) % size_bytes:
+        raise ValueError("not a whole number of pieces")
+    cdef Py_ssize_t index, count = len(joined) // size_bytes
+    cdef const char *at = PyBytes_AsString(joined)
+    cdef list pieces = PyList_New(count)
+    cdef bytes piece
+    for index in range(count):
+        piece = PyBytes_FromStringAndSize(at + index * size_bytes, size_bytes)
+        Py_INCREF(piece)  # the list takes one over
+        PyList_SetItem(pieces, index, piece)
+    return pieces
+
+
 def size_bounds(bytes ends not None):
     cdef Py_ssize_t index, count = _count_of(ends)
     cdef const int64_t *given = _numbers(ends)

@@ -509,6 +509,13 @@ def shifted(column: bytes, number: int) -> bytes:
         raise ValueError("a sum has no place in a column") from None
 
 
+def pieces_of(joined: bytes, size_bytes: int) -> list[bytes]:
+    """Return the pieces of so many bytes each that are joined."""
+    if size_bytes < 1 or len(joined) % size_bytes:
+        raise ValueError("not a whole number of pieces")
+    return list(chain.from_iterable(struct.Struct(f"{size_bytes}s").iter_unpack(joined)))
+
+
 def size_bounds(ends: bytes) -> tuple[int, int]:
     """Return the smallest and the largest size of pieces that end at ``ends``."""
     sizes = [end - start for start, end in pairwise([0, *_numbers(ends)])]

@@ -110,6 +110,8 @@ def _columns(data: bytes) -> None:
         ("shifted", (rest[: len(rest) // 8 * 8], more)),
         ("size_bounds", (rest,)),
         ("size_bounds", (rest[: len(rest) // 8 * 8],)),
+        ("pieces_of", (rest, count)),
+        ("pieces_of", (keys, 16)),
         ("ledger_sums", (keys, bounds)),
         ("ledger_sums", (keys, rest)),
     )

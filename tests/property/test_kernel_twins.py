@@ -443,6 +443,17 @@ def test_numbers_of_a_column(numbers: list[int], more: int, odd: int) -> None:
     assert (low, high) == ((min(sizes), max(sizes)) if sizes else (0, 0))
 
 
+@given(data=st.binary(max_size=80), size_bytes=st.integers(-1, 24))
+def test_pieces_of_one_size(data: bytes, size_bytes: int) -> None:
+    with twin("native") as native:
+        for joined in (data, data[: len(data) // 8 * 8], data[: len(data) // 16 * 16]):
+            mine = answer(native.pieces_of, joined, size_bytes)
+            assert mine == answer(_python.pieces_of, joined, size_bytes)
+    whole = data[: len(data) // 8 * 8]
+    assert b"".join(_python.pieces_of(whole, 8)) == whole
+    assert {len(piece) for piece in _python.pieces_of(whole, 8)} <= {8}
+
+
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**200])
 def test_a_number_that_no_column_has_is_refused(number: int) -> None:
     with twin("native") as native:

@@ -11,7 +11,6 @@ from itertools import chain, pairwise
 from bkctl import _kernels
 
 _SIZE = struct.Struct(">i")
-_KEYS = struct.Struct("16s")
 _KEY_BYTES = 16
 _ID = struct.Struct(">q")
 _ID_BYTES = 8
@@ -63,7 +62,7 @@ def joined_batch(batches: Sequence[RecordBatch]) -> RecordBatch:
 
 def keys_of(keys: bytes) -> list[bytes]:
     """Return keys that are joined, each by itself."""
-    return list(chain.from_iterable(_KEYS.iter_unpack(keys)))
+    return _kernels.pieces_of(keys, _KEY_BYTES)
 
 
 def bodies_of(records: bytes) -> list[bytes]:

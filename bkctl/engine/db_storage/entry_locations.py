@@ -9,9 +9,8 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from struct import Struct
 
+from bkctl import _kernels
 from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.codec.location import ABSENT, ID_MAX, KEY_BYTES, VALUE_BYTES, encode_key
 from bkctl.engine.db_storage.batched_writes import write_in_batches
@@ -22,7 +21,6 @@ from bkctl.kvstore.base import DeleteRange, KeyValueStore, Puts, note_written
 OPERATIONS_MAX = 1024
 
 _PIECE_ROWS = 4096
-_VALUES = Struct(f"{VALUE_BYTES}s")
 _NO_ROW = bytes(VALUE_BYTES)
 _ENTRY_IDS = slice(KEY_BYTES // 2, None)
 _SWAP = sys.byteorder == "little"
@@ -196,5 +194,5 @@ def _encoded(locations: Sequence[int]) -> list[bytes]:
         packed = array("q", locations[first : first + _PIECE_ROWS])
         if _SWAP:
             packed.byteswap()
-        values += chain.from_iterable(_VALUES.iter_unpack(packed))
+        values += _kernels.pieces_of(packed.tobytes(), VALUE_BYTES)
     return values

@@ -51,9 +51,10 @@ _GROUP_ENTRIES_MAX = 4096
 #: Batches of gathered records have so many times the entries of batches of objects.
 _RECORD_BATCHES = 8
 
-#: How far a flush has come when its entries are in the logs, and when their locations are in the index.
-_DONE_LOGGED = 0.5
-_DONE_INDEXED = 0.9
+#: How far a flush has come when the locations of its entries are in the index.
+_DONE_INDEXED = 0.95
+#: A row of the index takes as long as so many bytes of a log.
+_ROW_BYTES = 350
 
 
 class ForceFailedError(StorageError):
@@ -145,7 +146,9 @@ class Flush:
     def _flush_entries(self, cache: AnyWriteCache, pace: FlushPace) -> Rounds:
         """Take steps 1 to 3 of the flush and return the marks whose locations are gone."""
         started_s = self._clock.monotonic()
-        groups = self._append(cache, pace)
+        # How far it has come when the entries are in the logs.
+        logged = _DONE_INDEXED * cache.body_bytes / max(cache.body_bytes + _ROW_BYTES * cache.count, 1)
+        groups = self._append(cache, pace, logged)
         written_s = self._clock.monotonic()
         self._check_going_on()
         # Every entry of this flush is on disk when this returns; only then may an index row name one.
@@ -166,7 +169,7 @@ class Flush:
             self._read_cache.next_generation()
             for start in range(0, len(keys), PIECE_ENTRIES):
                 self._read_cache.remove_many(keys[start : start + PIECE_ENTRIES])
-            pace.step(_DONE_INDEXED - (_DONE_INDEXED - _DONE_LOGGED) * len(groups) / total)
+            pace.step(_DONE_INDEXED - (_DONE_INDEXED - logged) * len(groups) / total)
         self._meters.log_write.add(written_s - started_s)
         self._meters.force.add(forced_s - written_s)
         self._meters.locations.add(self._clock.monotonic() - forced_s)
@@ -208,10 +211,10 @@ class Flush:
         except StorageError as error:
             _log.warning("an entry log ends without its ledgers map: %s", error)
 
-    def _append(self, cache: AnyWriteCache, pace: FlushPace) -> deque[_Group]:
-        """Take step 1 of the flush and return the groups, in the order of their keys."""
+    def _append(self, cache: AnyWriteCache, pace: FlushPace, share: float) -> deque[_Group]:
+        """Take step 1 of the flush, a ``share`` of it, and return the groups, in the order of their keys."""
         if isinstance(cache, CompiledWriteCache):
-            return self._append_gathered(cache, pace)
+            return self._append_gathered(cache, pace, share)
         settings = self._settings
         groups: deque[_Group] = deque()
         keys_grouped: list[bytes] = []
@@ -227,10 +230,10 @@ class Flush:
             keys_grouped.extend(keys)
             groups[-1].locations.extend(locations)
             appended += len(keys)
-            pace.step(_DONE_LOGGED * appended / cache.count)
+            pace.step(share * appended / cache.count)
         return groups
 
-    def _append_gathered(self, cache: CompiledWriteCache, pace: FlushPace) -> deque[_Group]:
+    def _append_gathered(self, cache: CompiledWriteCache, pace: FlushPace, share: float) -> deque[_Group]:
         """Take step 1 of the flush over records that come sorted and gathered, a group for each batch."""
         settings = self._settings
         groups: deque[_Group] = deque()
@@ -241,7 +244,7 @@ class Flush:
             self._check_going_on()
             groups.append(_Group(batch.keys, self._entry_logger.append_batch(batch)))
             appended += batch.count
-            pace.step(_DONE_LOGGED * appended / cache.count)
+            pace.step(share * appended / cache.count)
         return groups
 
     def _delete(self, rounds: Rounds) -> None:

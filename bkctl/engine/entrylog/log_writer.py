@@ -29,10 +29,11 @@ from bkctl.ledger_set import LedgerTotals
 from bkctl.vfs.base import WritableFile
 
 #: Bytes joined and written at a time. It is enough for the disk, and the GIL is not held for long.
-WRITE_BYTES = 2 << 20
+WRITE_BYTES = 512 << 10
 
-#: Bytes that are brought to the disk at a time, at most: for more, syncs of the journal would wait.
-FORCE_BYTES_MAX = 4 << 20
+#: Bytes that are brought to the disk at a time, at most: a group of the journal waits for what is on its way
+#: there, and that is then about as much as the group itself.
+FORCE_BYTES_MAX = 512 << 10
 
 #: An offset in a location that Java accepts.
 OFFSET_MAX = (1 << 31) - 1
