@@ -18,10 +18,15 @@ from tests.support.waiting import WAIT_S, until
 class ServedEngine:
     """Serves a rig's bookie, which it starts if need be, on a port of loopback; a context manager."""
 
-    def __init__(self, rig: EngineRig | None = None, settings: NetworkSettings | None = None) -> None:
+    def __init__(
+        self,
+        rig: EngineRig | None = None,
+        settings: NetworkSettings | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self.rig = rig or EngineRig()
         self.settings = settings or NetworkSettings()
-        self.loop = new_event_loop()
+        self.loop = loop or new_event_loop()
         self.loop_errors: list[str] = []
         self.port = 0
         self._thread = threading.Thread(target=self._run, name="served-engine", daemon=True)
