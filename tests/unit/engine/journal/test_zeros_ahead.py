@@ -146,7 +146,9 @@ def test_zeros_go_on_in_the_next_file() -> None:
             sink.wait_for(entry + 1)
         journal.stop()
         assert journal.meters.rolls == 3
-        assert journal.meters.zeroed_bytes > 3 * 64 * 1024 - 40_000
+        # More than the first file has room for. How much more is for the scheduler to say: zeros that come
+        # later than the records are not written.
+        assert journal.meters.zeroed_bytes > 64 * 1024 + 2 * 4096
     records = [record for data in journals(disk).values() for _, record in java_records(data)]
     assert records == [body(1, entry) for entry in range(400)]
 
