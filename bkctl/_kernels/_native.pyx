@@ -241,7 +241,7 @@ def walk_columns(bytes buffer not None, Py_ssize_t start, Py_ssize_t end, int64_
 
 
 cdef list _listed(bytes column):
-    cdef Py_ssize_t count = len(column) // <Py_ssize_t>sizeof(int64_t)
+    cdef Py_ssize_t count = _count_of(column)
     cdef int64_t *numbers = _numbers(column)
     cdef Py_ssize_t index
     cdef list result = PyList_New(count)
@@ -300,11 +300,10 @@ cdef list _failing_lists(int kind, bytes buffer, list starts, list sizes):
 
 
 cdef list _failing_columns(int kind, bytes buffer, bytes starts, bytes sizes):
-    if len(starts) != len(sizes) or len(starts) % <Py_ssize_t>sizeof(int64_t):
+    cdef Py_ssize_t count = _count_of(starts)
+    if len(starts) != len(sizes):
         raise ValueError("columns of different lengths")
-    return _failing(
-        kind, buffer, _numbers(starts), _numbers(sizes), len(starts) // <Py_ssize_t>sizeof(int64_t)
-    )
+    return _failing(kind, buffer, _numbers(starts), _numbers(sizes), count)
 
 
 def failing_crc32c(bytes buffer not None, list starts not None, list sizes not None):
@@ -902,8 +901,8 @@ cdef int64_t _LOCATION_MAX = (<uint64_t>1 << 63) - 1
 def records_but(
     bytes starts not None, bytes sizes not None, bytes ledgers not None, bytes entries not None, dead not None
 ):
-    cdef Py_ssize_t number, count = len(starts) // <Py_ssize_t>sizeof(int64_t), kept = 0
-    if len(starts) % <Py_ssize_t>sizeof(int64_t) or not len(starts) == len(sizes) == len(ledgers) == len(entries):
+    cdef Py_ssize_t number, count = _count_of(starts), kept = 0
+    if not len(starts) == len(sizes) == len(ledgers) == len(entries):
         raise ValueError("columns of different lengths")
     cdef const int64_t *from_starts = _numbers(starts)
     cdef const int64_t *from_sizes = _numbers(sizes)
@@ -944,10 +943,10 @@ def records_but(
 def gather_at(
     bytes buffer not None, bytes starts not None, bytes sizes not None, bytes found not None, int64_t first
 ):
-    cdef Py_ssize_t count = len(starts) // <Py_ssize_t>sizeof(int64_t)
+    cdef Py_ssize_t count = _count_of(starts)
     cdef size_t chosen, record_bytes
     cdef bint inside
-    if len(starts) % <Py_ssize_t>sizeof(int64_t) or not len(starts) == len(sizes) == len(found):
+    if not len(starts) == len(sizes) == len(found):
         raise ValueError("columns of different lengths")
     if first < 0 or first > _LOCATION_MAX - <int64_t>len(buffer):
         raise ValueError("no location of a log")
@@ -1125,8 +1124,8 @@ def table_block(bytes buffer not None, int64_t start, int64_t size):
 def table_rows(
     bytes buffer not None, bytes starts not None, bytes sizes not None, Py_ssize_t key_bytes, Py_ssize_t value_bytes
 ):
-    cdef Py_ssize_t count = len(starts) // <Py_ssize_t>sizeof(int64_t)
-    if len(starts) % <Py_ssize_t>sizeof(int64_t) or len(starts) != len(sizes):
+    cdef Py_ssize_t count = _count_of(starts)
+    if len(starts) != len(sizes):
         raise ValueError("columns of different lengths")
     if not 1 <= key_bytes <= BKCTL_TABLE_KEY_MAX or not 1 <= value_bytes <= BKCTL_TABLE_KEY_MAX:
         raise ValueError(f"keys and values have 1 to {BKCTL_TABLE_KEY_MAX} bytes")

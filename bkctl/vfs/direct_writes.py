@@ -10,6 +10,7 @@ length is not written with them.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -42,12 +43,15 @@ class DirectWrites:
     def write(self, offset: int, pieces: Sequence[bytes], size_bytes: int) -> int:
         """Write the pieces, which have so many bytes together; return how many of them were written.
 
-        That is 0 when the system takes no such writes, and fewer than all where ``os.pwrite`` ends early.
-        Raises OSError.
+        That is 0 when the system takes no such writes, or has no memory for the buffer, and fewer than all
+        where ``os.pwrite`` ends early. Raises OSError.
         """
         if self._descriptor < 0 or not size_bytes or offset % BLOCK_BYTES or size_bytes % BLOCK_BYTES:
             return 0
-        with memoryview(self._room(size_bytes)) as whole, whole[:size_bytes] as room:
+        buffer = self._room(size_bytes)
+        if buffer is None:
+            return 0
+        with memoryview(buffer) as whole, whole[:size_bytes] as room:
             _copy(pieces, room)
             try:
                 return os.pwrite(self._descriptor, room, offset)
@@ -63,12 +67,14 @@ class DirectWrites:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def _room(self, size_bytes: int) -> mmap.mmap:
-        """Return the buffer, grown if need be."""
+    def _room(self, size_bytes: int) -> mmap.mmap | None:
+        """Return the buffer, grown if need be; None where there is no memory for it."""
         if self._buffer is None or len(self._buffer) < size_bytes:
             self._buffer = None
             length = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-            self._buffer = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            # Of a limit on the address space, or on locked memory, the write itself knows nothing.
+            with contextlib.suppress(OSError):
+                self._buffer = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         return self._buffer
 
 

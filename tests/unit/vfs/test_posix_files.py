@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import stat
 import sys
@@ -34,7 +35,7 @@ def failing(number: int, *, from_call: int = 1) -> Callable[..., int]:
 
 
 def refuse(number: int) -> Callable[..., int]:
-    def call(*_: object) -> int:
+    def call(*_: object, **named: object) -> int:
         raise OSError(number, os.strerror(number))
 
     return call
@@ -389,6 +390,23 @@ def test_what_a_direct_write_leaves_is_written_as_usual(
     file.close()
     assert calls.usual == [(1024, 1536)]
     assert (tmp_path / "f").read_bytes() == content
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+def test_without_memory_for_the_buffer_bytes_are_written_as_usual(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error would end the journal, which it has nothing to do with."""
+    calls = Recorded()
+    monkeypatch.setattr(os, "pwrite", calls)
+    file = SYSTEM.create(str(tmp_path / "f"))
+    with monkeypatch.context() as short:
+        short.setattr(mmap, "mmap", refuse(errno.ENOMEM))
+        file.write_direct(0, [b"x" * 512])
+    file.write_direct(512, [b"y" * 512])
+    file.close()
+    assert (calls.usual, calls.direct) == ([(0, 512)], [(512, 512)])
+    assert (tmp_path / "f").read_bytes() == b"x" * 512 + b"y" * 512
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
