@@ -175,9 +175,11 @@ def _add_relatives(filesystem: FileSystem, bookie: _Bookie, cookie: bytes | None
             for name in filesystem.names(folder)[:FOLDERS_MAX]:
                 candidates += [join(folder, name, CURRENT), join(folder, name)]
     if bookie.cookie is not None:
-        named = set(map(normpath, bookie.cookie.paths))
-        if any(_home(path) in named for path in bookie.given):
-            candidates += [join(path, CURRENT) for path in sorted(named)]
+        paths = tuple(dict.fromkeys(bookie.cookie.paths))
+        for given in sorted(bookie.given):
+            place = place_in(given, paths)
+            if place is not None:
+                candidates += _named_from(_home(given), paths[place], paths)
     known = {os.path.abspath(path) for path in bookie.members}
     for candidate in candidates:
         facts = filesystem.status(candidate)
@@ -188,6 +190,22 @@ def _add_relatives(filesystem: FileSystem, bookie: _Bookie, cookie: bytes | None
             directory = inspect_directory(filesystem, candidate)
             if cookie is not None or _is_part(directory):
                 bookie.members[normpath(candidate)] = directory
+
+
+def _named_from(home: str, named: str, paths: Iterable[str]) -> list[str]:
+    """Return where the directories of a cookie are, as seen from one of them, which it calls ``named``.
+
+    Those of a copy are in the copy, never where the original is.
+    """
+    if os.path.abspath(named) == home:
+        return [join(path, CURRENT) for path in sorted(paths)]
+    moved = ((path, moved_with(home, named, path)) for path in sorted(paths))
+    return [join(there, CURRENT) for path, there in moved if there != os.path.abspath(path)]
+
+
+def moved_with(home: str, named: str, other: str) -> str:
+    """Return where ``other`` of a cookie is, when ``named`` of it is ``home`` and both were moved as one."""
+    return normpath(join(home, os.path.relpath(other, named)))
 
 
 def _is_part(directory: BookieDirectory) -> bool:
@@ -227,8 +245,8 @@ def _gaps(
     if cookie is None or len(members) >= len(named):
         return (), ()
     every = tuple(dict.fromkeys((*cookie.journal_paths, *cookie.ledger_paths, *cookie.index_paths)))
-    there = {_place(path, every) for path in bookie.members}
-    filled = {_place(member.path, every) for member in members}
+    there = {place_in(path, every) for path in bookie.members}
+    filled = {place_in(member.path, every) for member in members}
     absent = [path for path in named if every.index(path) not in there]
     blank = [path for path in named if every.index(path) in there - filled]
     return tuple(absent), tuple(blank)
@@ -337,7 +355,7 @@ def is_journal_place(current: str, cookie: Cookie) -> bool:
     A directory that is not where the cookie says is known by the end of its path.
     """
     journals = tuple(dict.fromkeys(cookie.journal_paths))
-    place = _place(current, tuple(dict.fromkeys((*journals, *cookie.ledger_paths, *cookie.index_paths))))
+    place = place_in(current, tuple(dict.fromkeys((*journals, *cookie.ledger_paths, *cookie.index_paths))))
     return place is not None and place < len(journals)
 
 
@@ -356,7 +374,7 @@ def _places(
         return None
     places: list[BookieDirectory | None] = [None] * len(paths)
     for member in sorted(members, key=lambda member: normpath(member.path) not in bookie.given):
-        place = _place(member.path, paths)
+        place = place_in(member.path, paths)
         if place is None:
             if _is_given(bookie, member):
                 return None
@@ -371,9 +389,13 @@ def _places(
     return places
 
 
-def _place(current: str, paths: tuple[str, ...]) -> int | None:
+def place_in(current: str, paths: tuple[str, ...]) -> int | None:
+    """Return which of the paths of a cookie a directory is: by its path, or by the end of it; None unknown.
+
+    A relative path is relative to where the bookie is started, and that is here.
+    """
     home = _home(current)
-    exact = [place for place, path in enumerate(paths) if normpath(path) == home]
+    exact = [place for place, path in enumerate(paths) if os.path.abspath(path) == home]
     if len(exact) == 1 or len(paths) == 1:
         return exact[0] if exact else 0
     alike = [_common_end(home, normpath(path)) for path in paths]

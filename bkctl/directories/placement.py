@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.directories.half_converted import refuse_half_converted
-from bkctl.directories.index_spaces import index_spaces
+from bkctl.directories.index_spaces import index_spaces, moved_with
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.scan.directory import (
     COOKIE_NAME,
@@ -145,6 +145,8 @@ def _by_cookie_or_names(fs: FileSystem, path: str, found: list[BookieDirectory])
         for directory in found
         if directory.holds_logs or (with_index and directory.indexes and not directory.journals)
     ]
+    if not ledgers and cookie is not None and not with_index:
+        ledgers = _ledgers_of_indexes(fs, found, cookie)
     if not ledgers:
         raise UsageError(f"{path}: no entry log in it; name the bookie's folder or --ledger-dir")
     if cookie is not None:
@@ -208,18 +210,63 @@ def _index_of(
         raise UsageError(f"{ledger.path}: its cookie names {len(wanted)} index directories; use --index-dir")
     if wanted[at] == cookie.ledger_paths[at]:
         return ledger
-    folder = os.path.dirname(os.path.abspath(home_of(ledger.path)))
-    beside = os.path.join(folder, os.path.basename(wanted[at]))
-    roots = [directory for directory in found if _same_name(home_of(directory.path), wanted[at])]
-    if len(roots) == 1:
-        return roots[0]
-    for candidate in (wanted[at], beside):
-        if fs.status(os.path.join(candidate, CURRENT)) is not None:
-            return _current(fs, candidate)
+    others = [directory for directory in found if directory.path != ledger.path]
+    roots = [directory for directory in others if _same_name(home_of(directory.path), wanted[at])]
+    exact = [each for each in roots if os.path.realpath(home_of(each.path)) == os.path.realpath(wanted[at])]
+    if len(exact or roots) == 1:
+        return (exact or roots)[0]
+    index = _either(fs, ledger, cookie.ledger_paths[at], wanted[at])
+    if index is not None:
+        return index
     raise UsageError(
         f"{ledger.path}: its index directory, {wanted[at]}, is not here; give both with "
         "--ledger-dir and --index-dir"
     )
+
+
+def _ledgers_of_indexes(
+    fs: FileSystem, found: list[BookieDirectory], cookie: Cookie
+) -> list[BookieDirectory]:
+    """Return the ledger directories at the positions of index directories that were named alone."""
+    ledgers = []
+    for index in found:
+        at = _position(index, cookie.index_paths, alone=len(found) == 1)
+        if at is None or at >= len(cookie.ledger_paths):
+            continue
+        named = cookie.ledger_paths[at]
+        ledger = _either(fs, index, cookie.index_paths[at], named)
+        if ledger is not None and ledger.holds_logs:
+            ledgers.append(ledger)
+    return ledgers
+
+
+def _either(fs: FileSystem, directory: BookieDirectory, named: str, other: str) -> BookieDirectory | None:
+    """Return the counterpart of a directory where the cookie has it, or beside it."""
+    there = _counterpart(fs, directory, named, other)
+    return there if there is not None else _counterpart(fs, directory, named, other, beside=True)
+
+
+def _counterpart(
+    fs: FileSystem, directory: BookieDirectory, named: str, other: str, *, beside: bool = False
+) -> BookieDirectory | None:
+    """Return the directory that is to this one, which the cookie calls ``named``, as ``other`` is to that.
+
+    With ``beside`` that is one of the same last name next to it. Nothing that is done to a copy may reach
+    the original: where the cookie says is looked only for a directory that is itself where it says.
+    """
+    home = os.path.abspath(home_of(directory.path))
+    is_home = os.path.realpath(named) == os.path.realpath(home)
+    if beside:
+        candidate = os.path.join(os.path.dirname(home), os.path.basename(os.path.normpath(other)))
+    else:
+        candidate = other if is_home else moved_with(home, named, other)
+    path, own = os.path.realpath(os.path.join(candidate, CURRENT)), os.path.realpath(directory.path)
+    is_originals = not is_home and os.path.realpath(other) == os.path.realpath(candidate)
+    if path == own or is_originals or fs.status(path) is None:
+        return None
+    there = _current(fs, candidate)
+    known = [read_small(fs, os.path.join(d.path, COOKIE_NAME)) for d in (directory, there) if d.has_cookie]
+    return there if len(set(known)) < 2 else None
 
 
 def _by_names(

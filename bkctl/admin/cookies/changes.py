@@ -116,14 +116,14 @@ def _version_files(filesystem: FileSystem, path: str, wanted: Action) -> list[st
 def _require_safe(filesystem: FileSystem, file: str, cookie: Cookie, old: bytes | None) -> None:
     home = _home(file)
     named = cookie.paths
-    if home not in {normpath(path) for path in named}:
+    if home not in map(abspath, named):
         raise RefusedError(
             f"{file}: the cookie does not name {home} among its directories ({', '.join(named)}); a bookie "
             "would refuse it. Correct the cookie, or insist with --force"
         )
     if old is None and _is_empty(filesystem, dirname(file)):
         for other in named:
-            if normpath(other) != home and not _is_empty(filesystem, join(other, CURRENT)):
+            if abspath(other) != home and not _is_empty(filesystem, join(other, CURRENT)):
                 raise RefusedError(
                     f"{dirname(file)}: is empty while {other} of the same bookie is not: with a cookie a "
                     "lost disk would pass for one that has its data. Mount the right disk, or insist with "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from posixpath import abspath, dirname, join, normpath
+from posixpath import abspath, dirname, join
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.server_keys.journal import DirectorySettings
@@ -171,8 +171,8 @@ def _found_place(filesystem: FileSystem, found: BookieDirectory, home: str | Non
 
 
 def _named(cookie: Cookie) -> set[str]:
-    """Collect the paths that a cookie names. Raises CorruptionError when the paths do not split."""
-    return set(map(normpath, cookie.paths))
+    """Collect the paths that a cookie names, from the root. Raises CorruptionError."""
+    return set(map(abspath, cookie.paths))
 
 
 def _subject(filesystem: FileSystem, at_home: bool, group: dict[str, Place]) -> Subject:
@@ -215,7 +215,7 @@ def _by_cookie(filesystem: FileSystem, cookie: Cookie, group: dict[str, Place]) 
 
     def places(homes: Iterable[str]) -> tuple[Place, ...]:
         return tuple(
-            known.setdefault(normpath(home), read_place(filesystem, home, current(home))) for home in homes
+            known.setdefault(abspath(home), read_place(filesystem, home, current(home))) for home in homes
         )
 
     journals, ledgers, indexes = map(places, (cookie.journal_paths, cookie.ledger_paths, cookie.index_paths))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from posixpath import abspath, basename, join, normpath
+from operator import itemgetter
+from posixpath import abspath, join
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, decode_last_mark, last_mark_name
-from bkctl.directories.index_spaces import IndexSpace, index_spaces
+from bkctl.directories.index_spaces import IndexSpace, index_spaces, place_in
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, UsageError
 from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, home_of, read_small
 from bkctl.scan.files.paths import directories
@@ -146,12 +147,13 @@ def _journal_places(space: IndexSpace, cookie: Cookie | None) -> tuple[JournalPl
         listed = ", ".join(each.path for each in found)
         raise RefusedError(f"{len(found)} of {count} journal directories are found: {listed}")
     if count > 1:
-        theirs = [basename(normpath(path)) for path in named]
-        order = {name: number for number, name in enumerate(theirs)}
-        found.sort(key=lambda each: order.get(basename(home_of(each.path)), count))
-        ours = [basename(home_of(each.path)) for each in found]
-        if ours != theirs or len(set(ours)) < count:
-            raise RefusedError(f"which journal directory is which cannot be told: {ours}, not {theirs}")
+        places = [place_in(each.path, named) for each in found]
+        if set(places) != set(range(count)):
+            listed = ", ".join(each.path for each in found)
+            raise RefusedError(
+                f"which journal directory is which cannot be told: {listed}, not {', '.join(named)}"
+            )
+        found = [each for _, each in sorted(zip(places, found, strict=True), key=itemgetter(0))]
     return tuple(JournalPlace(each, number, count) for number, each in enumerate(found))
 
 
