@@ -65,7 +65,8 @@ _Judged = tuple[int, int, "Finding | str"]
 class CheckOptions:
     """``cluster`` says which ledgers there are; where nobody was asked ``metadata`` does, ledger id to
     metadata, None when not given. ``memory_bytes`` bounds rows in memory. ``placed`` has the entries that
-    the metadata place on the bookie, by ledger; empty when nobody is to compare them."""
+    the metadata place on the bookie, by ledger, and so says which ledgers these are; empty when nobody is to
+    compare them."""
 
     book: DigestBook
     metadata: Mapping[int, LedgerMetadata] | None
@@ -230,7 +231,8 @@ class _SpaceCheck:
     def _expected(self) -> ExpectedLedgers:
         """Find the ledgers whose metadata have this bookie in an ensemble."""
         known = self._in_cluster if self._options.cluster.is_asked else None
-        return ExpectedLedgers(self._space.bookie, self._options.metadata or {}, known)
+        placed = self._options.placed
+        return ExpectedLedgers(self._space.bookie, self._options.metadata or {}, known, placed)
 
     def _compared(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers, names
 from bkctl.codec.ledger_metadata import LedgerMetadata
@@ -11,17 +11,22 @@ from bkctl.codec.ledger_metadata import LedgerMetadata
 class ExpectedLedgers(Container[int]):
     """Ledgers whose metadata have the bookie in an ensemble.
 
-    ``metadata`` are those of a dump; where there are none the cluster is asked, once about each ledger.
+    ``metadata`` are those of a dump, ``placed`` ledgers that were found in the cluster's already; without
+    both the cluster is asked, once about each ledger.
     """
 
     def __init__(
-        self, bookie: str | None, metadata: Mapping[int, LedgerMetadata], known: KnownLedgers | None
+        self,
+        bookie: str | None,
+        metadata: Mapping[int, LedgerMetadata],
+        known: KnownLedgers | None,
+        placed: Iterable[int] = (),
     ) -> None:
         self._known = known if bookie is not None else None
         self._answers: dict[int, bool] = {}
         self._here: set[int] = set()
         if bookie is not None and known is None:
-            self._here = {ledger for ledger, facts in metadata.items() if names(facts, bookie)}
+            self._here = {ledger for ledger, facts in metadata.items() if names(facts, bookie)}.union(placed)
 
     @property
     def is_known(self) -> bool:
