@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
+from bkctl.commands.repair.plan import _in_order
 from bkctl.vfs import PosixFileSystem
 from tests.support.bookie_apart import NAME, take_apart
 from tests.support.rows import from_ndjson
@@ -90,3 +91,38 @@ def test_journal_directories_of_one_last_name_are_known_by_their_paths(
         bookie = find_stopped_bookie(PosixFileSystem(), given)
         places = [(place.directory.path, place.mark_name) for place in bookie.journals]
         assert places == [(f"{disks}/j{number}/{NAME}/current", f"lastMark.{number}") for number in (0, 1)]
+
+
+@pytest.mark.parametrize("lost", [("locations",), ("locations", "ledgers")], ids=" and ".join)
+def test_a_plan_knows_that_an_index_apart_is_that_of_a_damaged_log(
+    run_cli: Run, made: TruthfulBookie, tmp_path: Path, lost: tuple[str, ...]
+) -> None:
+    """The rebuild was planned without --accept-loss, and refused over the log in every plan that followed."""
+    disks, plan = tmp_path / "disks", tmp_path / "plan.json"
+    take_apart(made.copy(tmp_path / "bookie"), disks, name="")
+    log = sorted((disks / "l1" / "current").glob("*.log"))[0]
+    with log.open("r+b") as stream:
+        stream.seek(log.stat().st_size // 2)
+        stream.write(b"\xff" * 100)
+    for database in lost:
+        shutil.rmtree(disks / "i1" / "current" / database)
+    for verb in (["index", "rebuild"], ["entrylog", "salvage"]):
+        planned = run_cli("repair", "plan", disks, "--deep", "--out", plan)
+        rows = [row for row in from_ndjson(planned.stdout) if row["number"] is not None]
+        assert [row["command"][1:3] for row in rows] == [verb], planned.stdout
+        assert run_cli("repair", "run", plan, "--yes").exit_code in (1, 3)
+        for file in (plan, Path(f"{plan}.log")):
+            file.unlink()
+    assert not [
+        row for row in from_ndjson(run_cli("repair", "plan", disks, "--deep").stdout) if row["number"]
+    ]
+
+
+def test_a_damaged_log_is_salvaged_once_and_with_the_metadata() -> None:
+    """Where the index is apart its own finding named no log that is there, and had a salvage of its own."""
+    salvage = ["bkctl", "entrylog", "salvage", "/l/current/1.log"]
+    asking = [*salvage, "--metadata", "zk://host/ledgers", "--yes"]
+    log = {"kind": "damaged_log", "dir": "/l/current", "path": "/l/current/1.log", "commands": [asking]}
+    row = {"kind": "dangling_location", "dir": "/i/current", "path": "/i/current/1.log"}
+    rows = _in_order([log, {**row, "commands": [[*salvage, "--yes"]]}])
+    assert [row["commands"] for row in rows] == [[asking], [asking]]

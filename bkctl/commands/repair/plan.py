@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from itertools import chain
 from posixpath import abspath, normpath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from bkctl.commands.frame.own_command import read_own_command
 from bkctl.commands.frame.terminal_text import escaped
 from bkctl.commands.repair.plan_places import absolute, bound
 from bkctl.errors import BkctlError, UsageError
+from bkctl.scan.directory import current
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,9 +48,11 @@ _SWAPPED = "journal directories were swapped"
 _SALVAGED_KINDS = frozenset({"damaged_log", "wrong_log_id_space"})
 #: The doctor's finding of a rebuild that did not come to its end.
 _LEFT_BEHIND = "unfinished_rebuild"
+#: The doctor's finding of an index that is gone while there are logs; its rebuild names their directory.
+_LOST_INDEX = "lost_index"
 #: The doctor's findings of a metadata store that does not answer, or has no cluster.
 _NO_METADATA = frozenset({"no_answer", "no_cluster"})
-#: In the row of a log: where its index is, for a storage over several directories.
+#: In the row of a log: where its index is, which may be another directory.
 _INDEX = "index of the log"
 _EXCHANGED_KNOW = (
     "if the log was moved here from another ledger directory, move it back instead, and nothing is lost: "
@@ -187,8 +191,7 @@ def _with_salvage(row: dict[str, Any], configuration: ConfigurationOptions) -> d
     except BkctlError as error:
         # Without an index nobody knows what a log should have.
         return {**row, "instead": f"{row['instead']} (not here: {error})"}
-    if place.space.kind.shares_log_ids:
-        row = {**row, _INDEX: place.space.dir}
+    row = {**row, _INDEX: place.space.dir}
     if row["kind"] != "damaged_log":
         if place.space.index_dirs != (place.current_dir,):
             # The index has a place of its own, which may be configured or mounted in a wrong order.
@@ -231,6 +234,9 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     def index_of(row: dict[str, Any]) -> str:
         """Return the directory of the index that speaks of a row's log, or that a row is about."""
+        if row["kind"] == _LOST_INDEX and row["commands"]:
+            # Its logs name it: no index says whose they are.
+            return current(row["commands"][0][3])
         return str(row.get(_INDEX, row["dir"]))
 
     def is_rebuilt(row: dict[str, Any]) -> bool:
@@ -265,7 +271,9 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if index_of(row) in rebuilt & damaged and is_rebuilt(row):
             row = {**row, "commands": [[*words[:-1], "--accept-loss", "--yes"] for words in row["commands"]]}
         elif names_damage(row) and index_of(row) not in rebuilt:
-            row = {**row, "commands": salvages.get(row["path"], row["commands"]), "instead": ""}
+            # As the log's own row has it: a second salvage, which does not ask the metadata, proves less.
+            commands = [*chain.from_iterable(salvages.get(words[3], [words]) for words in row["commands"])]
+            row = {**row, "commands": commands or salvages[row["path"]], "instead": ""}
         made.append(row)
     return made
 
