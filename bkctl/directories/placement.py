@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.directories.half_converted import refuse_half_converted
-from bkctl.directories.index_spaces import index_spaces, moved_with
+from bkctl.directories.index_spaces import index_spaces, moved_with, place_in
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.scan.directory import (
     COOKIE_NAME,
@@ -194,7 +194,9 @@ def _position(directory: BookieDirectory, paths: Sequence[str], *, alone: bool) 
         fitting = [at for at, path in enumerate(paths) if known(path)]
         if len(fitting) == 1:
             return fitting[0]
-    return 0 if alone and len(paths) == 1 else None
+    if len(paths) > 1:
+        return place_in(directory.path, tuple(paths))
+    return 0 if alone else None
 
 
 def _same_name(one: str, other: str) -> bool:

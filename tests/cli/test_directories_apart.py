@@ -126,3 +126,22 @@ def test_a_damaged_log_is_salvaged_once_and_with_the_metadata() -> None:
     row = {"kind": "dangling_location", "dir": "/i/current", "path": "/i/current/1.log"}
     rows = _in_order([log, {**row, "commands": [[*salvage, "--yes"]]}])
     assert [row["commands"] for row in rows] == [[asking], [asking]]
+
+
+def test_a_copy_whose_directories_lie_apart_is_one_bookie(
+    run_cli: Run, made: TruthfulBookie, tmp_path: Path
+) -> None:
+    """Each folder of it was examined alone: an index was lost that is there, and no journal that is not."""
+    disks = tmp_path / "disks"
+    take_apart(made.copy(tmp_path / "bookie"), disks, "/data/elsewhere/")
+    done = run_cli("doctor", disks)
+    assert {row["kind"] for row in from_ndjson(done.stdout)}.isdisjoint({"lost_index", "index_without_place"})
+    index = disks / "i1" / NAME / "current"
+    before = rows_of(run_cli, index)
+    shutil.rmtree(index / "locations")
+    assert run_cli("index", "rebuild", index, "--locations", "--yes").exit_code in (0, 1, 3)
+    assert len(rows_of(run_cli, index)) >= len(before)
+    for journal in disks.glob("j0/*/current/*.txn"):
+        journal.unlink()
+    done = run_cli("doctor", disks, "--only", "journals,marks")
+    assert (done.exit_code, "missing_journal" in done.stdout) == (1, True), done.stdout

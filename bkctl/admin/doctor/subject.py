@@ -2,7 +2,8 @@
 
 With a configuration that is what it says. Without one the directories are taken together by their cookies:
 one that is where its cookie says belongs to that bookie, with the other directories that the cookie names;
-one that is elsewhere (a copy, a snapshot, a directory of another bookie) belongs to its neighbours.
+one that is elsewhere (a copy, a snapshot, a directory of another bookie) belongs to its neighbours, and to
+the other directories of a copy that are to it as the cookie says.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from posixpath import abspath, dirname, join
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.server_keys.journal import DirectorySettings
-from bkctl.directories.index_spaces import is_journal_place
+from bkctl.directories.index_spaces import is_journal_place, moved_with, place_in
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.scan.directory import (
     COOKIE_NAME,
@@ -124,7 +125,31 @@ def found_subjects(
             folder = dirname(abspath(place.home))
             group = groups.setdefault(folders.get(folder, ("folder", folder)), {})
             group[abspath(place.path)] = place
-    return [_subject(filesystem, key[0] == "bookie", group) for key, group in groups.items()]
+    return [_subject(filesystem, key[0] == "bookie", group) for key, group in _copies_joined(groups).items()]
+
+
+def _copies_joined(
+    groups: dict[tuple[str, str], dict[str, Place]],
+) -> dict[tuple[str, str], dict[str, Place]]:
+    """Join the folders of one copy: they are to each other as the cookie has them."""
+    firsts: dict[tuple[bytes, str], tuple[str, str]] = {}
+    joined: dict[tuple[str, str], dict[str, Place]] = {}
+    for key, group in groups.items():
+        roots = set() if key[0] == "bookie" else {root for place in group.values() for root in _root(place)}
+        known = [firsts[root] for root in sorted(roots) if root in firsts]
+        key = known[0] if known else key
+        firsts |= dict.fromkeys(roots - firsts.keys(), key)
+        joined.setdefault(key, {}).update(group)
+    return joined
+
+
+def _root(place: Place) -> list[tuple[bytes, str]]:
+    """Return a directory's cookie, and where the first that it names is if all were moved as one."""
+    if place.cookie is None or place.cookie_bytes is None:
+        return []
+    paths = tuple(dict.fromkeys(place.cookie.paths))
+    at = place_in(place.path, paths) if paths else None
+    return [] if at is None else [(place.cookie_bytes, moved_with(abspath(place.home), paths[at], paths[0]))]
 
 
 def refreshed(filesystem: FileSystem, subject: Subject) -> Subject:
@@ -201,9 +226,21 @@ def _holds_journals(place: Place) -> bool:
 
 
 def _holds_ledgers(place: Place) -> bool:
-    """Return whether a directory holds logs and marks, or at least not journals alone."""
+    """Return whether a directory holds logs and marks, or at least neither journals nor an index alone."""
     found = place.found
-    return found is not None and (found.holds_logs or bool(found.indexes) or not _holds_journals(place))
+    if found is None or found.holds_logs:
+        return found is not None
+    return not _is_for_indexes(place) and (bool(found.indexes) or not _holds_journals(place))
+
+
+def _is_for_indexes(place: Place) -> bool:
+    """Return whether the cookie has a directory for indexes, and not for logs."""
+    cookie = place.cookie
+    if cookie is None:
+        return False
+    paths = tuple(dict.fromkeys(cookie.paths))
+    at = place_in(place.path, paths) if paths else None
+    return at is not None and paths[at] in cookie.index_paths and paths[at] not in cookie.ledger_paths
 
 
 def _by_cookie(filesystem: FileSystem, cookie: Cookie, group: dict[str, Place]) -> Subject | None:
