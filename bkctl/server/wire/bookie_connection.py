@@ -58,6 +58,11 @@ class BookieConnection(asyncio.Protocol):
         self._close_timer: asyncio.TimerHandle | None = None
         self._handshaking = False
         self._handshake_task: asyncio.Future[None] | None = None
+        #: Answers made during the handshake, which go out behind it.
+        self._behind_handshake: list[bytes] = []
+        #: Set while the transport's buffer is not full.
+        self._writable = asyncio.Event()
+        self._writable.set()
         self._draining = False
         self._secured = False
         #: Whether the connection is to be closed in a turn of the loop that comes soon.
@@ -70,7 +75,7 @@ class BookieConnection(asyncio.Protocol):
         self._untaken = UntakenAnswers()
         #: Whether the client is to send the rest of a frame, as it is from the start.
         self._owes = True
-        self.turns = ReadTurns(lambda: not self.write_paused, self._pause_reads)
+        self.turns = ReadTurns(lambda: not (self.write_paused or self._handshaking), self._pause_reads)
         self.write_paused = False
         #: Adds of this connection wait for the bookie's limit, reads for their turn.
         self.adds_paused = False
@@ -102,10 +107,10 @@ class BookieConnection(asyncio.Protocol):
         """Return at most how many bytes are in answers that were not taken, and in reads for more."""
         if self._transport is None or self._ending:
             return 0
-        untaken_bytes = 0
+        untaken_bytes = sum(map(len, self._behind_handshake))
         if not self._untaken.none_since_look:
             transport_bytes = self._transport.get_write_buffer_size()
-            untaken_bytes = self._untaken.count(transport_bytes, unsent_bytes(self._socket), now_s)
+            untaken_bytes += self._untaken.count(transport_bytes, unsent_bytes(self._socket), now_s)
         return untaken_bytes + self.turns.requests * READ_BYTES
 
     @property
@@ -125,6 +130,8 @@ class BookieConnection(asyncio.Protocol):
         if self._transport is None:
             return
         self._transport = None
+        self._behind_handshake.clear()
+        self._writable.set()
         self._port.silent_sockets.forget(self, self._silent_descriptor)
         self.turns.clear()
         self._cancel_slow_timer()
@@ -189,6 +196,11 @@ class BookieConnection(asyncio.Protocol):
         """Send frames; without a connection they are dropped, as no client waits for them any more."""
         if self._transport is not None and not self._transport.is_closing():
             size_bytes = len(data)
+            if self._handshaking:
+                # In clear it would stand among the records of TLS.
+                self._behind_handshake.append(data)
+                self._port.watch.answered(size_bytes)
+                return
             self._untaken.handed(size_bytes)
             started_s = self._port.now_s()
             sent_bytes = self._sent_at_once(self._transport, data) if size_bytes >= SENT_BYTES_MIN else 0
@@ -202,7 +214,7 @@ class BookieConnection(asyncio.Protocol):
 
         Nothing is sent while the transport has other bytes, which come first, or makes others of them (TLS).
         """
-        if self._secured or self._handshaking or self._socket is None or transport.get_write_buffer_size():
+        if self._secured or self._socket is None or transport.get_write_buffer_size():
             return 0
         return send_some(self._socket, data)
 
@@ -253,6 +265,7 @@ class BookieConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.write_paused = True
+        self._writable.clear()
         self._untaken.begin(self._port.now_s())
         self._set_reading()
         if self._port.slow_reader_timeout_s is not None:
@@ -261,6 +274,7 @@ class BookieConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.write_paused = False
+        self._writable.set()
         self._untaken.end()
         self._cancel_slow_timer()
         self.turns.go_on()
@@ -333,7 +347,7 @@ class BookieConnection(asyncio.Protocol):
         add_one_by_one(self, self._port, run)
 
     def _start_tls(self, event: StartTls) -> None:
-        """Answer in clear, then shake hands; no request is read until the handshake is done."""
+        """Answer in clear, then shake hands; until that is done no request is read, nor an answer sent."""
         assert self._transport is not None
         self.write(event.frame)
         self._transport.pause_reading()
@@ -345,6 +359,10 @@ class BookieConnection(asyncio.Protocol):
     async def _handshake(self, transport: asyncio.Transport) -> None:
         assert self._port.tls is not None
         try:
+            # The transport says it to TLS alone later, which knows nothing of a buffer that was full.
+            await asyncio.wait_for(self._writable.wait(), self._port.handshake_timeout_s)
+            if self._transport is None:
+                return
             secured = await self._port.loop.start_tls(
                 transport,
                 self,
@@ -368,6 +386,10 @@ class BookieConnection(asyncio.Protocol):
         self._secured = True
         self._state.tls_started()
         self._transport.set_write_buffer_limits(self._port.write_high_bytes, self._port.write_low_bytes)
+        held, self._behind_handshake = self._behind_handshake, []
+        for data in held:
+            self.write(data)
+        self.turns.go_on()
         self._set_reading()
 
     def _close(self, event: Close) -> None:
