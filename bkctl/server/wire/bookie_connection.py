@@ -60,9 +60,8 @@ class BookieConnection(asyncio.Protocol):
         self._handshake_task: asyncio.Future[None] | None = None
         #: Answers made during the handshake, which go out behind it.
         self._behind_handshake: list[bytes] = []
-        #: Set while the transport's buffer is not full.
-        self._writable = asyncio.Event()
-        self._writable.set()
+        #: Set when the transport's buffer is taken that was full when a handshake began.
+        self._writable: asyncio.Event | None = None
         self._draining = False
         self._secured = False
         #: Whether the connection is to be closed in a turn of the loop that comes soon.
@@ -131,7 +130,7 @@ class BookieConnection(asyncio.Protocol):
             return
         self._transport = None
         self._behind_handshake.clear()
-        self._writable.set()
+        self._end_wait()
         self._port.silent_sockets.forget(self, self._silent_descriptor)
         self.turns.clear()
         self._cancel_slow_timer()
@@ -265,7 +264,6 @@ class BookieConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.write_paused = True
-        self._writable.clear()
         self._untaken.begin(self._port.now_s())
         self._set_reading()
         if self._port.slow_reader_timeout_s is not None:
@@ -274,7 +272,7 @@ class BookieConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.write_paused = False
-        self._writable.set()
+        self._end_wait()
         self._untaken.end()
         self._cancel_slow_timer()
         self.turns.go_on()
@@ -359,8 +357,10 @@ class BookieConnection(asyncio.Protocol):
     async def _handshake(self, transport: asyncio.Transport) -> None:
         assert self._port.tls is not None
         try:
-            # The transport says it to TLS alone later, which knows nothing of a buffer that was full.
-            await asyncio.wait_for(self._writable.wait(), self._port.handshake_timeout_s)
+            if self.write_paused:
+                # The transport says it to TLS alone later, which knows nothing of a buffer that was full.
+                self._writable = asyncio.Event()
+                await asyncio.wait_for(self._writable.wait(), self._port.handshake_timeout_s)
             if self._transport is None:
                 return
             secured = await self._port.loop.start_tls(
@@ -391,6 +391,11 @@ class BookieConnection(asyncio.Protocol):
             self.write(data)
         self.turns.go_on()
         self._set_reading()
+
+    def _end_wait(self) -> None:
+        """Let the handshake go on that waits for the transport's buffer."""
+        if self._writable is not None:
+            self._writable.set()
 
     def _close(self, event: Close) -> None:
         self._port.closed_for[event.reason] += 1
