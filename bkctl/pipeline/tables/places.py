@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from posixpath import abspath, basename, dirname, join, normpath, relpath
+from posixpath import abspath, basename, commonpath, dirname, join, normpath, relpath
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.directories.placement import find_placement
@@ -136,7 +136,9 @@ def _ledger_directories(
     for folder in dict.fromkeys(_bookie_folder(path, directory.path) for directory in apart):
         with suppress(UsageError, CorruptionError, NotFoundError, StorageError):
             for pair in find_placement(filesystem, folder).directories:
-                paired[normpath(pair.index_dir)] = pair.ledger_dir
+                # What a cookie finds elsewhere was not given: its logs are in no table.
+                if commonpath([abspath(folder), abspath(pair.ledger_dir)]) == abspath(folder):
+                    paired[normpath(pair.index_dir)] = pair.ledger_dir
     return paired
 
 
