@@ -136,7 +136,7 @@ def _ledger_directories(
     for folder in dict.fromkeys(_bookie_folder(path, directory.path) for directory in apart):
         with suppress(UsageError, CorruptionError, NotFoundError, StorageError):
             for pair in find_placement(filesystem, folder).directories:
-                # What a cookie finds elsewhere was not given: its logs are in no table.
+                # A directory that the cookie finds elsewhere was not given: its logs are in no table.
                 if commonpath([abspath(folder), abspath(pair.ledger_dir)]) == abspath(folder):
                     paired[normpath(pair.index_dir)] = pair.ledger_dir
     return paired
