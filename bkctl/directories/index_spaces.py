@@ -175,11 +175,10 @@ def _add_relatives(filesystem: FileSystem, bookie: _Bookie, cookie: bytes | None
             for name in filesystem.names(folder)[:FOLDERS_MAX]:
                 candidates += [join(folder, name, CURRENT), join(folder, name)]
     if bookie.cookie is not None:
-        paths = tuple(dict.fromkeys(bookie.cookie.paths))
         for given in sorted(bookie.given):
-            place = place_in(given, paths)
-            if place is not None:
-                candidates += _named_from(_home(given), paths[place], paths)
+            named = path_named(given, bookie.cookie)
+            if named is not None:
+                candidates += _named_from(_home(given), named, dict.fromkeys(bookie.cookie.paths))
     known = {os.path.abspath(path) for path in bookie.members}
     for candidate in candidates:
         facts = filesystem.status(candidate)
@@ -354,9 +353,7 @@ def is_journal_place(current: str, cookie: Cookie) -> bool:
 
     A directory that is not where the cookie says is known by the end of its path.
     """
-    journals = tuple(dict.fromkeys(cookie.journal_paths))
-    place = place_in(current, tuple(dict.fromkeys((*journals, *cookie.ledger_paths, *cookie.index_paths))))
-    return place is not None and place < len(journals)
+    return path_named(current, cookie) in cookie.journal_paths
 
 
 def _host(bookie: _Bookie) -> str | None:
@@ -387,6 +384,13 @@ def _places(
                 f"{holder.path}, {member.path}: both are {paths[place]} by their cookie; check one at a time"
             )
     return places
+
+
+def path_named(current: str, cookie: Cookie) -> str | None:
+    """Return the path by which a cookie names a directory, found as by :func:`place_in`; None unknown."""
+    paths = tuple(dict.fromkeys(cookie.paths))
+    place = place_in(current, paths) if paths else None
+    return None if place is None else paths[place]
 
 
 def place_in(current: str, paths: tuple[str, ...]) -> int | None:

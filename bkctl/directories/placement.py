@@ -217,7 +217,7 @@ def _index_of(
     exact = [each for each in roots if os.path.realpath(home_of(each.path)) == os.path.realpath(wanted[at])]
     if len(exact or roots) == 1:
         return (exact or roots)[0]
-    index = _either(fs, ledger, cookie.ledger_paths[at], wanted[at])
+    index = _counterpart(fs, ledger, cookie.ledger_paths[at], wanted[at])
     if index is not None:
         return index
     raise UsageError(
@@ -235,40 +235,36 @@ def _ledgers_of_indexes(
         at = _position(index, cookie.index_paths, alone=len(found) == 1)
         if at is None or at >= len(cookie.ledger_paths):
             continue
-        named = cookie.ledger_paths[at]
-        ledger = _either(fs, index, cookie.index_paths[at], named)
+        ledger = _counterpart(fs, index, cookie.index_paths[at], cookie.ledger_paths[at])
         if ledger is not None and ledger.holds_logs:
             ledgers.append(ledger)
     return ledgers
 
 
-def _either(fs: FileSystem, directory: BookieDirectory, named: str, other: str) -> BookieDirectory | None:
-    """Return the counterpart of a directory where the cookie has it, or beside it."""
-    there = _counterpart(fs, directory, named, other)
-    return there if there is not None else _counterpart(fs, directory, named, other, beside=True)
-
-
 def _counterpart(
-    fs: FileSystem, directory: BookieDirectory, named: str, other: str, *, beside: bool = False
+    fs: FileSystem, directory: BookieDirectory, named: str, other: str
 ) -> BookieDirectory | None:
     """Return the directory that is to this one, which the cookie calls ``named``, as ``other`` is to that.
 
-    With ``beside`` that is one of the same last name next to it. Nothing that is done to a copy may reach
-    the original: where the cookie says is looked only for a directory that is itself where it says.
+    Else one of the same last name beside it. Nothing that is done to a copy may reach the original: where the
+    cookie says is looked only for a directory that is itself where it says. Both have one cookie, if any.
     """
     home = os.path.abspath(home_of(directory.path))
     is_home = os.path.realpath(named) == os.path.realpath(home)
-    if beside:
-        candidate = os.path.join(os.path.dirname(home), os.path.basename(os.path.normpath(other)))
-    else:
-        candidate = other if is_home else moved_with(home, named, other)
-    path, own = os.path.realpath(os.path.join(candidate, CURRENT)), os.path.realpath(directory.path)
-    is_originals = not is_home and os.path.realpath(other) == os.path.realpath(candidate)
-    if path == own or is_originals or fs.status(path) is None:
-        return None
-    there = _current(fs, candidate)
-    known = [read_small(fs, os.path.join(d.path, COOKIE_NAME)) for d in (directory, there) if d.has_cookie]
-    return there if len(set(known)) < 2 else None
+    apart = other if is_home else moved_with(home, named, other)
+    beside = os.path.join(os.path.dirname(home), os.path.basename(os.path.normpath(other)))
+    for candidate in (apart, beside):
+        path = os.path.realpath(os.path.join(candidate, CURRENT))
+        is_originals = not is_home and os.path.realpath(other) == os.path.realpath(candidate)
+        if path == os.path.realpath(directory.path) or is_originals or fs.status(path) is None:
+            continue
+        there = _current(fs, candidate)
+        cookies = {
+            read_small(fs, os.path.join(d.path, COOKIE_NAME)) for d in (directory, there) if d.has_cookie
+        }
+        if len(cookies) < 2:
+            return there
+    return None
 
 
 def _by_names(

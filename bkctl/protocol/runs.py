@@ -227,8 +227,7 @@ class PackedReadRun(ReadRun):
     @property
     def keys(self) -> list[bytes]:  # type: ignore[override]
         if self._list is None:
-            packed = self.packed_keys
-            self._list = [packed[at : at + _KEY_BYTES] for at in range(0, len(packed), _KEY_BYTES)]
+            self._list = _kernels.pieces_of(self.packed_keys, _KEY_BYTES)
         return self._list
 
     @property

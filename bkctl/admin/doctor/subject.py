@@ -15,7 +15,7 @@ from posixpath import abspath, dirname, join
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.server_keys.journal import DirectorySettings
-from bkctl.directories.index_spaces import is_journal_place, moved_with, place_in
+from bkctl.directories.index_spaces import is_journal_place, moved_with, path_named
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.scan.directory import (
     COOKIE_NAME,
@@ -147,9 +147,10 @@ def _root(place: Place) -> list[tuple[bytes, str]]:
     """Return a directory's cookie, and where the first that it names is if all were moved as one."""
     if place.cookie is None or place.cookie_bytes is None:
         return []
-    paths = tuple(dict.fromkeys(place.cookie.paths))
-    at = place_in(place.path, paths) if paths else None
-    return [] if at is None else [(place.cookie_bytes, moved_with(abspath(place.home), paths[at], paths[0]))]
+    named = path_named(place.path, place.cookie)
+    if named is None:
+        return []
+    return [(place.cookie_bytes, moved_with(abspath(place.home), named, place.cookie.paths[0]))]
 
 
 def refreshed(filesystem: FileSystem, subject: Subject) -> Subject:
@@ -238,9 +239,8 @@ def _is_for_indexes(place: Place) -> bool:
     cookie = place.cookie
     if cookie is None:
         return False
-    paths = tuple(dict.fromkeys(cookie.paths))
-    at = place_in(place.path, paths) if paths else None
-    return at is not None and paths[at] in cookie.index_paths and paths[at] not in cookie.ledger_paths
+    named = path_named(place.path, cookie)
+    return named in cookie.index_paths and named not in cookie.ledger_paths
 
 
 def _by_cookie(filesystem: FileSystem, cookie: Cookie, group: dict[str, Place]) -> Subject | None:

@@ -20,7 +20,6 @@ from bkctl.kvstore.base import DeleteRange, KeyValueStore, Puts, note_written
 #: Operations in one batch of the store, which takes all of it in one call: one or two milliseconds.
 OPERATIONS_MAX = 1024
 
-_PIECE_ROWS = 4096
 _NO_ROW = bytes(VALUE_BYTES)
 _ENTRY_IDS = slice(KEY_BYTES // 2, None)
 _SWAP = sys.byteorder == "little"
@@ -188,11 +187,8 @@ class EntryLocationIndex:
 
 
 def _encoded(locations: Sequence[int]) -> list[bytes]:
-    """Return the values of rows, made in pieces that hold the GIL for a short time."""
-    values: list[bytes] = []
-    for first in range(0, len(locations), _PIECE_ROWS):
-        packed = array("q", locations[first : first + _PIECE_ROWS])
-        if _SWAP:
-            packed.byteswap()
-        values += _kernels.pieces_of(packed.tobytes(), VALUE_BYTES)
-    return values
+    """Return the values of the rows of one batch."""
+    packed = array("q", locations)
+    if _SWAP:
+        packed.byteswap()
+    return _kernels.pieces_of(packed.tobytes(), VALUE_BYTES)

@@ -12,8 +12,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, chain, islice
-from struct import Struct
+from itertools import accumulate, islice
 
 from bkctl import _kernels
 from bkctl.codec.entrylog import (
@@ -41,7 +40,6 @@ OFFSET_MAX = (1 << 31) - 1
 _SIZE_BYTES = 4
 _KEY_BYTES = 16
 _framed = _SIZE_BYTES.__add__
-_WORDS = Struct(f"{_SIZE_BYTES}s")
 _SWAP = sys.byteorder == "little"
 
 
@@ -206,6 +204,6 @@ def _interleaved(sizes: Sequence[int], bodies: Sequence[bytes]) -> list[bytes]:
     if _SWAP:
         words.byteswap()
     pieces = [b""] * (2 * len(bodies))
-    pieces[::2] = chain.from_iterable(_WORDS.iter_unpack(words))
+    pieces[::2] = _kernels.pieces_of(words.tobytes(), _SIZE_BYTES)
     pieces[1::2] = bodies
     return pieces

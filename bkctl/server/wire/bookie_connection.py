@@ -194,19 +194,22 @@ class BookieConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send frames; without a connection they are dropped, as no client waits for them any more."""
         if self._transport is not None and not self._transport.is_closing():
-            size_bytes = len(data)
             if self._handshaking:
                 # In clear it would stand among the records of TLS.
                 self._behind_handshake.append(data)
-                self._port.watch.answered(size_bytes)
-                return
-            self._untaken.handed(size_bytes)
-            started_s = self._port.now_s()
-            sent_bytes = self._sent_at_once(self._transport, data) if size_bytes >= SENT_BYTES_MIN else 0
-            if sent_bytes < size_bytes:
-                self._transport.write(memoryview(data)[sent_bytes:] if sent_bytes else data)
-            self._port.channel_writes.add(self._port.now_s() - started_s)
-            self._port.watch.answered(size_bytes)
+            else:
+                self._send(self._transport, data)
+            self._port.watch.answered(len(data))
+
+    def _send(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Give frames to the socket and the transport of the connection."""
+        size_bytes = len(data)
+        self._untaken.handed(size_bytes)
+        started_s = self._port.now_s()
+        sent_bytes = self._sent_at_once(transport, data) if size_bytes >= SENT_BYTES_MIN else 0
+        if sent_bytes < size_bytes:
+            transport.write(memoryview(data)[sent_bytes:] if sent_bytes else data)
+        self._port.channel_writes.add(self._port.now_s() - started_s)
 
     def _sent_at_once(self, transport: asyncio.Transport, data: bytes) -> int:
         """Send what the socket takes of ``data``, before the transport has to; return the number of bytes.
@@ -387,8 +390,9 @@ class BookieConnection(asyncio.Protocol):
         self._state.tls_started()
         self._transport.set_write_buffer_limits(self._port.write_high_bytes, self._port.write_low_bytes)
         held, self._behind_handshake = self._behind_handshake, []
-        for data in held:
-            self.write(data)
+        if not secured.is_closing():
+            for data in held:
+                self._send(secured, data)
         self.turns.go_on()
         self._set_reading()
 

@@ -324,6 +324,9 @@ def test_a_directory_gets_the_permissions_of_another_one(tmp_path: Path) -> None
         system.copy_directory_mode(str(tmp_path / "link"), str(other))
 
 
+has_direct_writes = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+
+
 class Recorded:
     """Stands for ``os.pwrite``: notes which writes go past the page cache, and refuses or shortens those."""
 
@@ -344,7 +347,7 @@ class Recorded:
         return self._pwrite(descriptor, data[: self._taken], offset)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+@has_direct_writes
 def test_whole_blocks_go_past_the_page_cache_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,7 +365,7 @@ def test_whole_blocks_go_past_the_page_cache_and_nothing_else(
     assert (tmp_path / "f").read_bytes() == content
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+@has_direct_writes
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
 def test_where_the_page_cache_cannot_be_passed_it_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -378,7 +381,7 @@ def test_where_the_page_cache_cannot_be_passed_it_is_not_tried_again(
     assert (tmp_path / "f").read_bytes() == b"x" * 1536
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+@has_direct_writes
 def test_what_a_direct_write_leaves_is_written_as_usual(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,7 +395,7 @@ def test_what_a_direct_write_leaves_is_written_as_usual(
     assert (tmp_path / "f").read_bytes() == content
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+@has_direct_writes
 def test_without_memory_for_the_buffer_bytes_are_written_as_usual(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,7 +412,7 @@ def test_without_memory_for_the_buffer_bytes_are_written_as_usual(
     assert (tmp_path / "f").read_bytes() == b"x" * 512 + b"y" * 512
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has O_DIRECT")
+@has_direct_writes
 @pytest.mark.parametrize(("number", "kind"), [(errno.EIO, StorageError), (errno.ENOSPC, NoSpaceError)])
 def test_an_error_of_a_direct_write_is_that_of_a_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StorageError]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,19 +17,11 @@ from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.server.wire import bookie_connection, client_socket
 from bkctl.server.wire.read_runs import ReadRunJob
 from tests.demo_client import DemoClient, body_of
+from tests.support.tls_files import BOOKIE_TLS, CERTIFICATE
 from tests.support.waiting import until
-from tests.unit.server.wire.test_tls import PEMS, keys
 
 SIZE_BYTES = 30_000
 COUNT = 60
-
-
-@pytest.fixture
-def pems(tmp_path: Path) -> Path:
-    place = shutil.copytree(PEMS, tmp_path / "pems")
-    for path in place.iterdir():
-        path.chmod(0o600)
-    return place
 
 
 class Client:
@@ -43,12 +36,15 @@ class Client:
         frames = [self.connection.send(ReadRequest(1, entry)) for entry in range(count)]
         self.socket.sendall(b"".join(frames))
 
-    def start_tls(self, pems: Path) -> None:
+    def start_tls(self) -> None:
         """Send START_TLS, take what comes until its answer, and shake hands."""
         self.socket.sendall(self.connection.send(StartTlsRequest(wire=Wire.V3)))
         while not self.take():
             pass
-        trusting = ssl.create_default_context(cafile=str(pems / "cert.pem"))
+        self.shake_hands()
+
+    def shake_hands(self) -> None:
+        trusting = ssl.create_default_context(cafile=CERTIFICATE)
         self.socket = trusting.wrap_socket(self.socket, server_hostname="127.0.0.1")
 
     def take(self) -> bool:
@@ -71,8 +67,22 @@ class Client:
             self.take()
 
 
+@contextmanager
+def asked(directory: Path) -> Iterator[tuple[EmbeddedBookie, Client]]:
+    """Start a bookie with ``COUNT`` entries, and a client that has asked for all of them."""
+    with EmbeddedBookie(directory, overrides=BOOKIE_TLS) as bookie:
+        with DemoClient(bookie.port) as writer:
+            assert len(writer.add(1, range(COUNT), size_bytes=SIZE_BYTES).done) == COUNT
+        client = Client(bookie.port)
+        try:
+            client.ask(COUNT)
+            yield bookie, client
+        finally:
+            client.socket.close()
+
+
 def test_answers_that_are_ready_during_the_handshake_come_within_tls(
-    tmp_path: Path, pems: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handshaking = threading.Event()
     read = ReadRunJob._read
@@ -83,28 +93,31 @@ def test_answers_that_are_ready_during_the_handshake_come_within_tls(
 
     monkeypatch.setattr(ReadRunJob, "_answer_cached", lambda _: False)
     monkeypatch.setattr(ReadRunJob, "_read", read_then)
-    with EmbeddedBookie(tmp_path, overrides=keys(pems)) as bookie:
-        with DemoClient(bookie.port) as writer:
-            assert len(writer.add(1, range(COUNT), size_bytes=SIZE_BYTES).done) == COUNT
-        client = Client(bookie.port)
-        client.ask(COUNT)
+    with asked(tmp_path) as (bookie, client):
         client.socket.sendall(client.connection.send(StartTlsRequest(wire=Wire.V3)))
         assert client.take()
         assert bookie.service is not None
         assert bookie.service.server is not None
         (connection,) = [each for each in bookie.service.server._connections if each._handshaking]  # type: ignore[attr-defined]
+        answered: list[int] = []
+        count_answered = connection._port.watch.answered  # type: ignore[attr-defined]
+
+        def counted(size_bytes: int) -> None:
+            answered.append(size_bytes)
+            count_answered(size_bytes)
+
+        monkeypatch.setattr(connection._port.watch, "answered", counted)  # type: ignore[attr-defined]
         handshaking.set()
         until(lambda: bool(connection._behind_handshake), "no answer is made")  # type: ignore[attr-defined]
-        trusting = ssl.create_default_context(cafile=str(pems / "cert.pem"))
-        client.socket = trusting.wrap_socket(client.socket, server_hostname="127.0.0.1")
+        client.shake_hands()
         client.take_entries(COUNT)
+        assert sum(answered) < COUNT * (SIZE_BYTES + 1000), "an answer that was held is counted once"
         client.ask(COUNT)
         client.take_entries(2 * COUNT)
-        client.socket.close()
 
 
 def test_a_full_buffer_in_front_of_the_handshake_is_no_longer_full_behind_it(
-    tmp_path: Path, pems: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     keep_alive = client_socket.keep_alive
 
@@ -113,15 +126,10 @@ def test_a_full_buffer_in_front_of_the_handshake_is_no_longer_full_behind_it(
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16384)
 
     monkeypatch.setattr(bookie_connection, "keep_alive", small)
-    with EmbeddedBookie(tmp_path, overrides=keys(pems)) as bookie:
-        with DemoClient(bookie.port) as writer:
-            assert len(writer.add(1, range(COUNT), size_bytes=SIZE_BYTES).done) == COUNT
-        client = Client(bookie.port)
+    with asked(tmp_path) as (_, client):
         client.ask(COUNT)
-        client.ask(COUNT)
-        client.start_tls(pems)
+        client.start_tls()
         client.take_entries(2 * COUNT)
         client.ask(COUNT)
         client.take_entries(3 * COUNT)
-        client.socket.close()
     assert not caplog.records, "the event loop has nothing to complain of"
