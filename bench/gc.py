@@ -400,7 +400,11 @@ def adds_beside(folder: Path, mib: int, seconds: float) -> None:
             going_on.clear()
             thread.join()
             rate_per_s = len(adder.times_s) / sum(adder.times_s)
-            print(f"adds {name}: {rate_per_s:,.0f} adds/s, p99 {adder.p99_ms():.1f} ms")
+            copied = collector.meters.compacted_bytes / MIB / sum(adder.times_s)
+            print(
+                f"adds {name}: {rate_per_s:,.0f} adds/s, p99 {adder.p99_ms():.1f} ms;"
+                f" {copied:.0f} MiB/s of logs won back"
+            )
         finally:
             bookie.stop()
             shutil.rmtree(place, ignore_errors=True)

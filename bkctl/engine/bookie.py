@@ -138,6 +138,7 @@ class Bookie:
                 clock=clock,
                 open_store=self._open_store,
                 delete_ledger=self.collect_ledger,
+                adds=lambda: self.writes.meter.done,
                 opened=opened,
             )
         for journal in self.journals:

@@ -55,7 +55,8 @@ class Collector:
 
     ``delete_ledger`` forgets a ledger unless entries of it have just come, and returns whether it did. With
     ``replicas`` the collector also looks for ledgers that only other bookies keep any more. ``rows`` is an
-    open ``metadata-cache`` store, which becomes the collector's. :meth:`start` and :meth:`stop` are called
+    open ``metadata-cache`` store, which becomes the collector's. A compaction gives way to the adds that
+    ``adds`` counts. :meth:`start` and :meth:`stop` are called
     once; the thread calls :meth:`collect`, which takes one caller at a time.
     """
 
@@ -71,6 +72,7 @@ class Collector:
         scarce_usage: float = 0.9,
         rows: KeyValueStore | None = None,
         replicas: ReplicaDirectory | None = None,
+        adds: Callable[[], int] = lambda: 0,
     ) -> None:
         self.meters = GcMeters()
         self.directory = storage.directory
@@ -109,6 +111,7 @@ class Collector:
             meters=self.meters,
             progress=self._progress,
             scarce_usage=scarce_usage,
+            adds=adds,
         )
         self._storage = storage
         self._filesystem = filesystem

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from bkctl.config.server_keys.garbage import CompactionSettings, GcSettings
 from bkctl.engine.gc import policy
 from bkctl.engine.gc.compactor import Compactor
 from bkctl.engine.gc.copying import Copied, GoneLedgers
+from bkctl.engine.gc.giving_way import GivingWay
 from bkctl.engine.gc.log_fates import LogFates
 from bkctl.engine.gc.log_usage import LogTotals, LogUsage
 from bkctl.engine.gc.pace import Pace
@@ -44,6 +45,8 @@ class _Way(Protocol):
 class Compactions:
     """Runs the compactions that are due or asked for, as steps of the collector's passes.
 
+    They give way to clients' adds, of which ``adds`` counts how many there have been.
+
     :meth:`suspend` and :meth:`resume` are called from any thread, which may also read ``running``,
     ``last_ms`` and ``unresolved``; the rest belongs to the collector's.
     """
@@ -61,6 +64,7 @@ class Compactions:
         meters: GcMeters,
         progress: Progress,
         scarce_usage: float,
+        adds: Callable[[], int] = lambda: 0,
     ) -> None:
         #: The kind that runs now.
         self.running: Kind | None = None
@@ -80,10 +84,13 @@ class Compactions:
         self._progress = progress
         self._scarce_usage = scarce_usage
         self._copy_rate = RateLimit(settings.bytes_per_s or settings.entries_per_s)
-        rig = (storage, filesystem, settings, self._pace_copy, self._pace.check)
-        self._transactional = TransactionalCompactor(*rig)
-        self._by_scratch = ScratchCompactor(*rig, settings.scratch_directories)
-        self._compactor = self._transactional if settings.transactional else Compactor(*rig)
+        self._giving_way = GivingWay(adds, clock, pace.wait)
+        rig = (storage, filesystem, settings, self._pace_copy, self._go_on)
+        is_asked = self._giving_way.is_asked_for
+        self._transactional = TransactionalCompactor(*rig, is_asked=is_asked)
+        self._by_scratch = ScratchCompactor(*rig, settings.scratch_directories, is_asked=is_asked)
+        plain = Compactor(*rig, is_asked=is_asked)
+        self._compactor = self._transactional if settings.transactional else plain
         self._lock = threading.Lock()
         self._suspended: frozenset[Kind] = frozenset()
 
@@ -151,25 +158,27 @@ class Compactions:
     ) -> None:
         settings = self._kind_settings(kind)
         started_s = self._clock.monotonic()
+        self._giving_way.hurry = scarce = self._disk_is_scarce()
         ordered = policy.compaction_order(
             [usage for usage in self._logs.seen.values() if usage.log_id not in self._fates.aside],
             settings.threshold,
             log_size_bytes=self._settings.log_size_bytes,
-            scarce=self._disk_is_scarce(),
+            scarce=scarce,
         )
         log_ids = [usage.log_id for usage in ordered]
-        rows = RowCounts(self._storage.locations, log_ids, dead, self._pace.check)
-        for done, usage in enumerate(ordered):
-            self._progress.share = done / len(ordered)
-            self._pace.check()
-            elapsed_ms = (self._clock.monotonic() - started_s) * 1000
-            if settings.time_max_ms is not None and elapsed_ms >= settings.time_max_ms:
-                report.compaction_reason += f"; ended after {settings.time_max_ms} ms"
-                break
-            if kind in self._suspended and not (request is not None and request.overrides):
-                report.compaction_reason += "; suspended while it ran"
-                break
-            self._compact_log(report, usage, gone, rows)
+        rows = RowCounts(self._storage.locations, log_ids, dead, self._go_on)
+        with self._compactor.in_order([(usage.log_id, usage.holes) for usage in ordered], gone):
+            for done, usage in enumerate(ordered):
+                self._progress.share = done / len(ordered)
+                self._pace.check()
+                elapsed_ms = (self._clock.monotonic() - started_s) * 1000
+                if settings.time_max_ms is not None and elapsed_ms >= settings.time_max_ms:
+                    report.compaction_reason += f"; ended after {settings.time_max_ms} ms"
+                    break
+                if kind in self._suspended and not (request is not None and request.overrides):
+                    report.compaction_reason += "; suspended while it ran"
+                    break
+                self._compact_log(report, usage, gone, rows)
         self._count(kind)
 
     def _compact_log(
@@ -247,6 +256,11 @@ class Compactions:
     def _disk_is_scarce(self) -> bool:
         space = self._filesystem.disk_space(self._storage.directory)
         return space.free_bytes < space.total_bytes * (1 - self._scarce_usage)
+
+    def _go_on(self) -> None:
+        """Give way to adds. Raises StoppedError when the collector is to end."""
+        self._pace.check()
+        self._giving_way.step()
 
     def _pace_copy(self, entries: int, size_bytes: int) -> None:
         units = entries if self._settings.bytes_per_s is None else size_bytes

@@ -82,6 +82,10 @@ class Piece:
             self._count += part.batch.count
             self.size_bytes += part.body_bytes
 
+    def portions(self) -> list[Piece]:
+        """Return the records of each window by themselves."""
+        return [Piece([part]) for part in self.parts]
+
     def batches(self) -> list[RecordBatch]:
         """Return the records in few batches: small batches are joined, so that none is a write of its own."""
         joined: list[RecordBatch] = []

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import pairwise
 
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.gc.copying import Copied, LivePieces, Pace, Piece
 from bkctl.engine.gc.one_ahead import OneAhead
 from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows
 from bkctl.engine.ledger_storage import LogKeeper
-from bkctl.errors import NoSpaceError, NotFoundError
+from bkctl.errors import NoSpaceError, NotFoundError, StorageError
 from bkctl.vfs import WritableFileSystem
+
+
+class _Reading:
+    """The reading of one log, which is one piece ahead of its compaction."""
+
+    def __init__(self, log_id: int, pieces: LivePieces) -> None:
+        self.log_id = log_id
+        self.pieces = pieces
+        self.ahead = OneAhead(iter(pieces), f"reading log {log_id:x} ahead")
 
 
 class LogCompactor:
     """Compacts logs of one ledger directory; used by one thread, its collector's.
 
-    ``pace`` waits before something is copied. ``going_on`` is called often, also from the thread that reads
-    ahead, and raises to end the compaction.
+    Two pieces are in memory besides the one that is copied: the next of the same log, and the first of the
+    log that is compacted next (:meth:`in_order`).
+
+    ``pace`` waits before something is copied. ``going_on`` is called between steps of work, also from the
+    threads that read ahead; it may wait, and raises to end the compaction. While ``is_asked`` says that it
+    waits for others, what is copied in one go is small.
     """
 
     def __init__(
@@ -28,12 +43,59 @@ class LogCompactor:
         settings: GcSettings,
         pace: Pace,
         going_on: Callable[[], None] = lambda: None,
+        *,
+        is_asked: Callable[[], bool] = lambda: False,
     ) -> None:
         self._storage = storage
         self._filesystem = filesystem
         self._settings = settings
         self._pace = pace
         self._going_on = going_on
+        self._is_asked = is_asked
+        #: Makes the reading of the log that follows the one of an id.
+        self._following: dict[int, Callable[[], _Reading]] = {}
+        self._next: _Reading | None = None
+
+    @contextmanager
+    def in_order(
+        self, logs: Sequence[tuple[int, Sequence[tuple[int, int]]]], dead: Container[int]
+    ) -> Iterator[None]:
+        """Surround the compaction of logs, given with their ``holes``, one after the other in this order.
+
+        While one is copied, synced and removed, the first piece of the next is read. Any may be left out.
+        """
+        self._following = {
+            log_id: partial(self._reading, *following, dead) for (log_id, _), following in pairwise(logs)
+        }
+        try:
+            yield
+        finally:
+            self._following = {}
+            self._forget_next()
+
+    def _forget_next(self) -> None:
+        if self._next is not None:
+            self._next.ahead.close()
+            self._next = None
+
+    def _begin_following(self, log_id: int) -> None:
+        """Begin to read the log behind this one; where the system gives no thread, it is read in its turn."""
+        begin = self._following.get(log_id)
+        if begin is None:
+            return
+        reading = begin()
+        try:
+            reading.ahead.begin()
+        except StorageError:
+            reading.ahead.close()
+        else:
+            self._next = reading
+
+    def _reading(self, log_id: int, holes: Sequence[tuple[int, int]], dead: Container[int]) -> _Reading:
+        pieces = LivePieces(
+            self._storage, self._filesystem, self._settings, log_id, dead, holes, going_on=self._going_on
+        )
+        return _Reading(log_id, pieces)
 
     def _pieces(
         self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]], copied: Copied
@@ -42,15 +104,21 @@ class LogCompactor:
 
         Raises as :class:`LivePieces`.
         """
-        pieces = LivePieces(
-            self._storage, self._filesystem, self._settings, log_id, dead, holes, going_on=self._going_on
-        )
+        reading = self._next
+        if reading is not None and reading.log_id == log_id:
+            self._next = None
+        else:
+            self._forget_next()
+            reading = self._reading(log_id, holes, dead)
         # One piece is read while the one before it is copied and synced.
-        with OneAhead(iter(pieces), f"reading log {log_id:x} ahead") as ahead:
-            for piece in ahead:
-                self._pace(len(piece), piece.size_bytes)
-                yield piece
-        copied.is_all = pieces.is_all
+        with reading.ahead as ahead:
+            self._begin_following(log_id)
+            for whole in ahead:
+                for piece in whole.portions() if self._is_asked() else [whole]:
+                    self._going_on()
+                    self._pace(len(piece), piece.size_bytes)
+                    yield piece
+        copied.is_all = reading.pieces.is_all
 
     def _check_none_left(
         self, log_id: int, dead: Container[int], copied: Copied, rows: RowCounts | None

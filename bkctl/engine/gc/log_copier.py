@@ -138,6 +138,7 @@ class LogCopier(LogCompactor):
         Raises CorruptionError for a target that is not whole, StorageError.
         """
         for window in self._windows_of(self._path(target)):
+            self._going_on()
             self._storage.while_quiet(partial(self._change_rows, window, target, source))
         # The rows are on disk: nothing points at the source any more.
         self._storage.while_quiet(self._storage.locations.sync)

@@ -1,7 +1,8 @@
 """An iteration that is one item ahead of who takes the items, on a thread of its own.
 
-So a piece of a log is read and looked up while the piece before it waits for the disk. The first items are
-made by the caller itself: a log that has no more of them is not worth a thread.
+So a piece of a log is read and looked up while the piece before it waits for the disk. Unless the iteration
+was begun early, its first items are made by the caller itself: a log that has no more of them is not worth a
+thread.
 """
 
 from __future__ import annotations
@@ -46,10 +47,22 @@ class OneAhead(Iterator[_T], Generic[_T]):
         self._thread: EngineThread | None = None
         self._begun = 0
 
+    def begin(self) -> None:
+        """Have the first item made now, before anybody asks for one. Raises StorageError without a thread."""
+        thread = EngineThread(self._name, self._run, self._broken)
+        thread.start()
+        self._thread = thread
+        self._begun = FIRST_ITEMS + 1
+        self._wanted.put(True)
+
     def __enter__(self) -> OneAhead[_T]:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the thread, and close the iteration; idempotent."""
         if self._thread is not None:
             self._wanted.put(False)
             self._thread.join()
@@ -63,10 +76,7 @@ class OneAhead(Iterator[_T], Generic[_T]):
             self._begun += 1
             return next(self._items)
         if self._begun == FIRST_ITEMS:
-            self._begun += 1
-            self._wanted.put(True)
-            self._thread = EngineThread(self._name, self._run, self._broken)
-            self._thread.start()
+            self.begin()
         made = self._made.get()
         if isinstance(made, _End):
             # Once more for a caller who asks again.

@@ -31,9 +31,13 @@ def open_collectors(
     clock: Clock,
     open_store: OpenStore,
     delete_ledger: Callable[[int], bool],
+    adds: Callable[[], int],
     opened: contextlib.ExitStack,
 ) -> list[Collector]:
-    """Make the collectors over the storages; ``opened`` gets what to close when a later part fails."""
+    """Make the collectors over the storages; ``opened`` gets what to close when a later part fails.
+
+    ``adds`` counts the adds that the bookie has taken so far.
+    """
     collectors: list[Collector] = []
     keepers = [keeper for storage in storages for keeper in storage.collected]
     for number, keeper in enumerate(keepers):
@@ -52,6 +56,7 @@ def open_collectors(
                 delete_ledger=delete_ledger,
                 scarce_usage=settings.disks.usage_warn,
                 rows=rows,
+                adds=adds,
             )
         )
     return collectors

@@ -65,8 +65,10 @@ class ScratchCompactor(LogCopier):
         pace: Pace,
         going_on: Callable[[], None],
         scratch: Sequence[str],
+        *,
+        is_asked: Callable[[], bool] = lambda: False,
     ) -> None:
-        super().__init__(storage, filesystem, settings, pace, going_on)
+        super().__init__(storage, filesystem, settings, pace, going_on, is_asked=is_asked)
         self._directory = storage.directory
         tag = self._tag()
         # Absolute: a link's path is looked up from the directory that the link is in.

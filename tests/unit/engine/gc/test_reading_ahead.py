@@ -1,0 +1,160 @@
+"""The next log of a compaction, which is read while the one before it is copied: what happens in between."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from bkctl.engine.engine_thread import EngineThread
+from bkctl.engine.gc.log_compactor import LogCompactor
+from bkctl.errors import StorageError
+from bkctl.vfs.faulty import FaultRule
+from tests.support.storage_rig import key_of
+from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, GcRig, opened
+
+WAIT_S = 20
+
+
+def compactor_of(rig: GcRig) -> LogCompactor:
+    return rig.collector._compactions._compactor
+
+
+def next_is_read(rig: GcRig) -> int:
+    """Wait until the first piece of the next log is there, and return the log's id."""
+    reading = compactor_of(rig)._next
+    assert reading is not None
+    until_s = time.monotonic() + WAIT_S
+    while reading.ahead._made.empty():
+        assert time.monotonic() < until_s
+        time.sleep(0.001)
+    return reading.log_id
+
+
+def at_first_copy(rig: GcRig, work: Callable[[], None]) -> None:
+    """Have ``work`` done before the first piece of the first log is copied."""
+    waits = rig.collector._compactions._copy_rate.wait_s
+    works = [work]
+
+    def before_copy(units: int, now_s: float) -> float:
+        if works:
+            works.pop()()
+        return waits(units, now_s)
+
+    rig.collector._compactions._copy_rate.wait_s = before_copy  # type: ignore[method-assign]
+
+
+def entries_in(rig: GcRig, ledger: int, log_id: int, entries: int) -> list[int]:
+    places = rig.storage.locations.get_many([key_of(ledger, entry) for entry in range(entries)])
+    return [entry for entry, place in enumerate(places) if place is not None and place >> 32 == log_id]
+
+
+def reading_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "ahead" in thread.name]
+
+
+@TRANSACTIONAL
+def test_a_flush_behind_the_reading_of_the_next_log_wins(transactional: bool) -> None:
+    rig = opened(transactional=transactional)
+    rig.fill([1, 2], entries=24)
+    rig.cluster.live.remove(1)
+    newer: dict[int, bytes] = {}
+
+    def overwrite() -> None:
+        of_next = entries_in(rig, 2, next_is_read(rig), 24)
+        assert of_next
+        newer.update(rig.write(2, of_next, tag="newer"))
+        rig.storage.flush()
+
+    at_first_copy(rig, overwrite)
+    assert rig.collect(MAJOR).compacted_logs > 2
+    rig.forget_read_cache()
+    assert newer
+    for entry, body in newer.items():
+        assert rig.storage.read(2, entry) == body
+    assert reading_threads() == []
+
+
+@TRANSACTIONAL
+def test_a_ledger_deleted_behind_the_reading_of_the_next_log_does_not_come_back(transactional: bool) -> None:
+    rig = opened(transactional=transactional)
+    rig.fill([1, 2], entries=24)
+    rig.cluster.live.remove(1)
+
+    def delete() -> None:
+        next_is_read(rig)
+        rig.delete(2)
+        rig.storage.flush()
+
+    at_first_copy(rig, delete)
+    rig.collect(MAJOR)
+    assert list(rig.storage.entries(2)) == []
+
+
+@TRANSACTIONAL
+def test_damage_in_the_next_log_sets_that_log_aside_and_no_other(transactional: bool) -> None:
+    rig = opened(transactional=transactional)
+    rig.fill([1, 2], entries=24)
+    rig.cluster.live.remove(1)
+    names = rig.log_names()
+    rig.faulty.inject(FaultRule("open", f"/{names[1]}", error_number=errno.EIO))
+    report = rig.collect(MAJOR)
+    assert report.compacted_logs > 1
+    assert names[1] in rig.log_names()
+    assert names[0] not in rig.log_names()
+    assert reading_threads() == []
+
+
+def test_without_a_thread_each_log_is_read_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = opened()
+    rig.fill([1, 2], entries=24)
+    rig.cluster.live.remove(1)
+    refused: list[EngineThread] = []
+
+    def refuse(thread: EngineThread) -> None:
+        refused.append(thread)
+        raise StorageError("no thread")
+
+    monkeypatch.setattr(EngineThread, "start", refuse)
+    assert rig.collect(MAJOR).compacted_logs > 2
+    assert len(refused) > 2
+    rig.check(2, 24)
+
+
+def test_a_compaction_that_ends_early_leaves_no_reading_behind() -> None:
+    rig = opened()
+    rig.fill([1, 2], entries=24)
+    rig.cluster.live.remove(1)
+    compactions = rig.collector._compactions
+    # Behind the first log.
+    at_first_copy(rig, lambda: compactions.suspend(list(compactions._last_s)))
+    report = rig.collect(MAJOR)
+    assert report.compacted_logs == 1
+    assert "suspended" in report.compaction_reason
+    assert compactor_of(rig)._next is None
+    assert reading_threads() == []
+    rig.check(2, 24)
+
+
+def test_a_log_without_room_is_left_out_and_the_one_behind_it_is_read_anew() -> None:
+    rig = opened()
+    rig.fill([1, 2], entries=24)
+    rig.cluster.live.remove(1)
+    compactions = rig.collector._compactions
+    way_of, left = compactions._way_of, []
+
+    def no_room_once(usage):  # type: ignore[no-untyped-def]
+        if not left and compactor_of(rig)._next is not None:
+            left.append(usage.log_id)
+            return None, "no room"
+        return way_of(usage)
+
+    compactions._way_of = no_room_once  # type: ignore[method-assign]
+    report = rig.collect(MAJOR)
+    assert left
+    assert report.compacted_logs > 1
+    assert compactor_of(rig)._path(left[0]).rsplit("/", 1)[1] in rig.log_names()
+    rig.check(2, 24)
