@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from bkctl.engine.lac_watches import LacWatch, LacWatches, notify_all
 from bkctl.errors import BookieError
+from bkctl.metrics.busiest_ledgers import UNCOUNTED
 
 if TYPE_CHECKING:
     from bkctl.engine.journal.journal import Journal
@@ -37,10 +38,12 @@ class LedgerDescriptor:
     ``fence_waiters`` is a list while the fence record is on its way to the disk; ``fence_owed`` says that the
     record did not get there: the ledger takes no adds any more, and who fences it next has it written again.
     ``used``: the ledger was used since the table last looked for ledgers to forget.
+    ``counter`` counts its adds, as long as it is of the younger generation of the busiest ledgers.
     ``watches`` is None while no client waits for the LAC, as for nearly all ledgers.
     """
 
     __slots__ = (
+        "counter",
         "fence_owed",
         "fence_waiters",
         "fenced",
@@ -74,6 +77,7 @@ class LedgerDescriptor:
         self.lac_complete = False
         self.watches: LacWatches | None = None
         self.used = False
+        self.counter = UNCOUNTED
 
     @property
     def idle(self) -> bool:

@@ -289,7 +289,7 @@ class LedgerStorage(Protocol):
         StorageError after a failure.
         """
 
-    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Collection[bytes]) -> None:
+    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Iterable[bytes]) -> None:
         """Add ``count`` entries that come as whole records (``i32 size, body``), as :meth:`put_many` does."""
 
     def delete_ledger(self, ledger: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bkctl.clock import Clock
@@ -188,9 +188,9 @@ class MemoryLedgerStorage:
         self.meters.puts += len(keys)
         self.meters.put_bytes += size_bytes
 
-    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Collection[bytes]) -> None:
+    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Iterable[bytes]) -> None:
         """Add ``count`` entries that come as whole records. Raises StorageError after a failure."""
-        self.put_many(*entries_of(records), size_bytes, ledgers)
+        self.put_many(*entries_of(records), size_bytes, list(ledgers))
 
     def delete_ledger(self, ledger: int) -> None:
         """Forget a ledger, durably with the next flush."""

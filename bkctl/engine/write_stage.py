@@ -17,6 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import cast
 
 from bkctl.clock import Clock
@@ -45,6 +46,8 @@ from bkctl.metrics.stage import StageMeter
 
 #: An entry as the bookie reads it: ledger, entry, last add confirmed.
 _FRONT = struct.Struct(">qqq")
+
+_KEY_PREFIX_OF = attrgetter("key_prefix")
 
 _ANSWER = "an answer of the write stage"
 
@@ -207,22 +210,28 @@ class WriteStage:
         size_bytes = len(run.records)
         if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
             return Outcome.NO_ROOM
-        storage.put_records(run.records, count, run.size_bytes, [each.key_prefix for each in ledgers])
+        storage.put_records(run.records, count, run.size_bytes, map(_KEY_PREFIX_OF, ledgers))
         if self._write_data:
             journal.append(_batch([run.records], size_bytes, count, run.sink, run.context))
         else:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
         watched = []
+        entry_bytes = run.size_bytes / count
+        busiest = self._busiest
         # Of many ledgers a call for each of them would be a tenth of the event loop's time.
-        for descriptor, lac in zip(ledgers, run.lacs, strict=True):
+        for descriptor, lac, adds in zip(ledgers, run.lacs, run.counts, strict=True):
             if lac > descriptor.lac:
                 descriptor.lac = lac
             descriptor.used = True
             if descriptor.watches is not None:
                 watched.append(descriptor)
+            counter = descriptor.counter
+            if counter.generation != busiest.generation:
+                counter = descriptor.counter = busiest.counter(descriptor.ledger)
+            counter.entries += adds
+            counter.bytes += adds * entry_bytes
         # A ledger may come twice, from two connections: only now is its LAC the highest one.
         self._note_use(watched, actions)
-        self._count_adds(ledgers, run.counts, run.size_bytes)
         self.meter.done += count
         return Outcome.ADDED
 
@@ -300,7 +309,11 @@ class WriteStage:
         self, ledgers: Iterable[LedgerDescriptor], counts: Collection[int], size_bytes: int
     ) -> None:
         """Count the adds of a run by ledger; the bytes are shared by entries."""
-        self._busiest.add_all([each.ledger for each in ledgers], counts, size_bytes / sum(counts))
+        entry_bytes = size_bytes / sum(counts)
+        for descriptor, adds in zip(ledgers, counts, strict=True):
+            counter = self._busiest.counter(descriptor.ledger)
+            counter.entries += adds
+            counter.bytes += adds * entry_bytes
 
     def busiest_ledgers(self, count: int) -> list[LedgerAdds]:
         """Return what the ledgers have got that get the most entries at present, the busiest first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -24,17 +24,27 @@ class LedgerAdds:
     bytes: int
 
 
-class _Row:
-    """The counters of a ledger: ``marked`` are its entries at the last mark, ``before`` one earlier."""
+class LedgerCounter:
+    """The entries and bytes of a ledger since ``since_s``; who counts adds to both.
 
-    __slots__ = ("before", "bytes", "entries", "marked", "since_s")
+    Only while it is of the ``generation`` that its :class:`BusiestLedgers` has: else
+    :meth:`BusiestLedgers.counter` says which counter is the ledger's now. ``marked`` are the entries at the
+    last mark, ``before`` one earlier.
+    """
 
-    def __init__(self, since_s: float) -> None:
+    __slots__ = ("before", "bytes", "entries", "generation", "marked", "since_s")
+
+    def __init__(self, since_s: float, generation: int) -> None:
         self.since_s = since_s
+        self.generation = generation
         self.entries = 0
         self.bytes = 0.0
         self.marked = 0
         self.before = 0
+
+
+#: The counter of a ledger that was not counted yet: of no generation.
+UNCOUNTED = LedgerCounter(0.0, -1)
 
 
 class BusiestLedgers:
@@ -43,46 +53,48 @@ class BusiestLedgers:
     The counters stand in two generations, each of half of ``ledgers_max``. A ledger that gets entries is in
     the younger one. When that is full and another ledger gets entries, the younger generation becomes the
     older one, and what is left of the older one is forgotten: ledgers that have got nothing for as long as it
-    took to fill a generation. A ledger that comes back is counted from nothing, with a new ``since_s``. So no
-    :meth:`add` looks at a second ledger, however many take turns. All calls are made under one lock, that of
-    the caller who counts.
+    took to fill a generation. A ledger that comes back is counted from nothing, with a new ``since_s``. So
+    nobody who counts looks at a second ledger, however many take turns; and who keeps the counter of a ledger
+    looks nothing up as long as its generation is the younger one. All calls are made, and all counters
+    changed, under one lock, that of the caller who counts.
     """
 
     def __init__(self, now_s: Callable[[], float], ledgers_max: int = LEDGERS_MAX) -> None:
+        #: The number of the younger generation.
+        self.generation = 0
         self._now_s = now_s
         self._generation_max = max(ledgers_max // 2, 1)
-        self._rows: dict[int, _Row] = {}
-        self._older: dict[int, _Row] = {}
+        self._counters: dict[int, LedgerCounter] = {}
+        self._older: dict[int, LedgerCounter] = {}
         self._marked_s = now_s()
+
+    def counter(self, ledger: int) -> LedgerCounter:
+        """Return the counter of a ledger that gets entries, and put it in the younger generation."""
+        counter = self._counters.get(ledger)
+        if counter is not None:
+            return counter
+        counter = self._older.pop(ledger, None) or LedgerCounter(self._now_s(), self.generation)
+        if len(self._counters) >= self._generation_max:
+            self._counters, self._older = {}, self._counters
+            self.generation += 1
+        counter.generation = self.generation
+        self._counters[ledger] = counter
+        return counter
 
     def add(self, ledger: int, entries: int, size_bytes: int) -> None:
         """Count a batch of one ledger."""
-        self.add_all([ledger], [entries], size_bytes / max(entries, 1))
-
-    def add_all(self, ledgers: Iterable[int], entries: Iterable[int], entry_bytes: float) -> None:
-        """Count a batch of many ledgers, with so many entries of each, of so many bytes on average."""
-        rows = self._rows
-        for ledger, count in zip(ledgers, entries, strict=True):
-            row = rows.get(ledger)
-            if row is None:
-                row = self._take_in(ledger)
-                rows = self._rows
-            row.entries += count
-            row.bytes += entry_bytes * count
+        counter = self.counter(ledger)
+        counter.entries += entries
+        counter.bytes += size_bytes
 
     def busiest(self, count: int) -> list[LedgerAdds]:
         """Return the counters of the ledgers that have grown most lately, the busiest first."""
-        found = heapq.nlargest(count, chain(self._rows.items(), self._older.items()), key=_growth)
+        found = heapq.nlargest(count, chain(self._counters.items(), self._older.items()), key=_growth)
         self._mark()
-        return [LedgerAdds(ledger, row.since_s, row.entries, round(row.bytes)) for ledger, row in found]
-
-    def _take_in(self, ledger: int) -> _Row:
-        """Return the row of a ledger that is not in the younger generation, and put it there."""
-        row = self._older.pop(ledger, None) or _Row(self._now_s())
-        if len(self._rows) >= self._generation_max:
-            self._rows, self._older = {}, self._rows
-        self._rows[ledger] = row
-        return row
+        return [
+            LedgerAdds(ledger, counter.since_s, counter.entries, round(counter.bytes))
+            for ledger, counter in found
+        ]
 
     def _mark(self) -> None:
         """Set a mark, unless one was set a moment ago."""
@@ -90,9 +102,9 @@ class BusiestLedgers:
         if now_s - self._marked_s < MARK_S:
             return
         self._marked_s = now_s
-        for row in chain(self._rows.values(), self._older.values()):
-            row.before, row.marked = row.marked, row.entries
+        for counter in chain(self._counters.values(), self._older.values()):
+            counter.before, counter.marked = counter.marked, counter.entries
 
 
-def _growth(item: tuple[int, _Row]) -> int:
+def _growth(item: tuple[int, LedgerCounter]) -> int:
     return item[1].entries - item[1].before

@@ -127,6 +127,8 @@ class PackedAddRun(AddRun):
         grants = len(self.distinct_grants)
         if grants == 1:
             return [self._count]
+        if grants == self._count:
+            return [1] * grants
         if grants <= _BYTE_VALUES:
             # One call of C for each grant, none for each add.
             low = self._which[_LOW_BYTE::_NUMBER_BYTES]

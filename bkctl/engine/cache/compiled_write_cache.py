@@ -11,7 +11,7 @@ Source: ``org.apache.bookkeeper.bookie.storage.ldb.WriteCache``.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from bkctl import _kernels
 from bkctl._kernels._api import EntryTable
@@ -71,7 +71,7 @@ class CompiledWriteCache(BoundedEntries):
         self._open_table().put_many(list(keys), list(bodies))
         self._counted(size_bytes, len(keys), len(keys) * ENTRY_OVERHEAD_BYTES)
 
-    def put_records(self, records: bytes, size_bytes: int, ledgers: Collection[bytes]) -> None:
+    def put_records(self, records: bytes, size_bytes: int, ledgers: Iterable[bytes]) -> None:
         """Add the entries of a block, with bodies of ``size_bytes`` together, of ``ledgers``."""
         if self._deleted:
             self._forget_before(ledgers)
@@ -168,7 +168,7 @@ class CompiledWriteCache(BoundedEntries):
             self._lookups = (table, *self._lookups)
         return self._tables[-1]
 
-    def _forget_before(self, ledgers: Collection[bytes]) -> None:
+    def _forget_before(self, ledgers: Iterable[bytes]) -> None:
         """Forget entries of deleted ledgers that are now used again; their blocks stay until the flush."""
         again = self._deleted.intersection(map(_ledger_of, ledgers))
         if not again:

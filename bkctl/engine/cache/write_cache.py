@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import repeat
 
 from bkctl.engine.cache.entry_table import (
@@ -136,9 +136,9 @@ class WriteCache(BoundedEntries):
         self.size_bytes += size_bytes + len(keys) * ENTRY_OVERHEAD_BYTES
         self.count += len(keys)
 
-    def put_records(self, records: bytes, size_bytes: int, ledgers: Collection[bytes]) -> None:
+    def put_records(self, records: bytes, size_bytes: int, ledgers: Iterable[bytes]) -> None:
         """Add entries that come as records, with bodies of ``size_bytes`` together, of ``ledgers``."""
-        self.put_many(*entries_of(records), size_bytes, ledgers)
+        self.put_many(*entries_of(records), size_bytes, list(ledgers))
 
     def get(self, key: bytes) -> bytes | None:
         """Return the entry's body."""

@@ -17,7 +17,7 @@ a ledger made again under the same id.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from bkctl import _kernels
 from bkctl._kernels._api import EntryTable
@@ -89,7 +89,7 @@ class WriteCaches:
         """Add entries to the active cache; see its ``put_many``."""
         self.active.put_many(keys, bodies, size_bytes, ledgers)
 
-    def put_records(self, records: bytes, size_bytes: int, ledgers: Collection[bytes]) -> None:
+    def put_records(self, records: bytes, size_bytes: int, ledgers: Iterable[bytes]) -> None:
         """Add records to the active cache; see its ``put_records``."""
         self.active.put_records(records, size_bytes, ledgers)
 

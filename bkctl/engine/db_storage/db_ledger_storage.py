@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from bkctl.clock import Clock
@@ -166,7 +166,7 @@ class DbLedgerStorage(StoredEntries):
         self.meters.puts += len(keys)
         self.meters.put_bytes += size_bytes
 
-    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Collection[bytes]) -> None:
+    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Iterable[bytes]) -> None:
         """Add ``count`` entries that come as whole records (``i32 size, body``), as :meth:`put_many` does."""
         if self._turns.failure is not None:
             raise self._turns.refusal()

@@ -17,7 +17,7 @@ Source: ``org.apache.bookkeeper.bookie.InterleavedLedgerStorage``, ``SortedLedge
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from bkctl.clock import Clock
 from bkctl.config.server_keys.storage import StorageSettings
@@ -95,7 +95,7 @@ class InterleavedLedgerStorage(DbLedgerStorage):
             raise _beyond()
         super().put_many(keys, bodies, size_bytes, ledgers)
 
-    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Collection[bytes]) -> None:
+    def put_records(self, records: bytes, count: int, size_bytes: int, ledgers: Iterable[bytes]) -> None:
         """Add ``count`` entries that come as whole records. Raises as :meth:`put_many`."""
         if has_entry_from(records, count, _ENTRY_ID_BITS):
             raise _beyond()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import random
 
 import pytest
 
-from bkctl.metrics.busiest_ledgers import MARK_S, BusiestLedgers, LedgerAdds
+from bkctl.metrics.busiest_ledgers import MARK_S, UNCOUNTED, BusiestLedgers, LedgerAdds, LedgerCounter
 from tests.support.manual_clock import ManualClock
 
 
@@ -90,3 +91,23 @@ def test_no_add_ranks_the_ledgers_and_half_of_the_bound_is_counted_exactly(
                 counts.add(ledger, 1, 7)
     found = counts.busiest(10)
     assert [(each.entries, each.bytes) for each in found] == [(100, 700)] * 10
+
+
+def test_a_counter_that_is_kept_counts_as_long_as_its_generation_is_the_younger_one() -> None:
+    """What an engine does, which keeps the counters of its ledgers, counts as :meth:`BusiestLedgers.add`."""
+    clock = ManualClock()
+    looked_up, kept = (BusiestLedgers(clock.monotonic, ledgers_max=6) for _ in range(2))
+    counters: dict[int, LedgerCounter] = {}
+    chance = random.Random(5)
+    for _ in range(2000):
+        clock.advance(0.1)
+        ledger, entries = int(chance.paretovariate(0.7)) % 40, chance.randrange(1, 5)
+        looked_up.add(ledger, entries, 7 * entries)
+        counter = counters.get(ledger, UNCOUNTED)
+        if counter.generation != kept.generation:
+            counter = counters[ledger] = kept.counter(ledger)
+        counter.entries += entries
+        counter.bytes += 7 * entries
+        assert kept.busiest(9) == looked_up.busiest(9)
+    assert UNCOUNTED.entries == 0
+    assert kept.generation > 10
