@@ -9,17 +9,13 @@ from __future__ import annotations
 import struct
 from collections import Counter
 
-import numpy as np
-
 from bkctl.protocol import v2, v3
 from bkctl.protocol.codes import V2_CODES, V3_CODES
 from bkctl.protocol.framing import CloseReason, ProtocolError
 from bkctl.protocol.messages import AddResponse, ReadResponse, Response
 
 _LENGTH = struct.Struct(">i")
-_V2_CODE_AT = 8
 _V2_FRONT_BYTES = 12
-_BLOCK_MIN = 8
 
 
 class AnswerCounter:
@@ -30,7 +26,7 @@ class AnswerCounter:
         self._wire = wire
         self._rest = b""
         self._success_bytes = 0
-        # Length, header and code of a v2 success; of v3 nothing is known without decoding.
+        # Length, header and code of a v2 success; of v3 nothing but the length is known without decoding.
         self._success_front = b""
 
     def feed(self, data: bytes) -> int:
@@ -60,19 +56,14 @@ class AnswerCounter:
 
     def _block(self, data: bytes, position: int, size: int) -> int:
         """Count answers at ``position`` that are successes of the usual length; 0 to have one decoded."""
-        count = (len(data) - position) // size
-        if count < _BLOCK_MIN:
-            if not count or not self._success_front or not data.startswith(self._success_front, position):
-                return 0
-            self.codes[0] += 1
-            return 1
-        rows = np.frombuffer(data, np.uint8, count * size, position).reshape(count, size)
-        good = (rows[:, :4] == rows[0, :4]).all(axis=1)
-        if self._wire == 2:
-            good &= ~rows[:, _V2_CODE_AT : _V2_CODE_AT + 4].any(axis=1)
-        count = count if good.all() else int(np.argmin(good))
-        self.codes[0] += count
-        return count
+        end = len(data) - (len(data) - position) % size
+        good = (end - position) // size
+        for place, byte in enumerate(self._success_front):
+            # This byte of each answer; those of successes are the same.
+            column = data[position + place : end : size]
+            good = min(good, len(column) - len(column.lstrip(bytes((byte,)))))
+        self.codes[0] += good
+        return good
 
     def _one(self, frame: bytes, size: int) -> None:
         response: Response
@@ -90,4 +81,4 @@ class AnswerCounter:
         # Over v3 an error has another length than a success: its codes take more bytes.
         if number == 0:
             self._success_bytes = size
-            self._success_front = frame[:_V2_FRONT_BYTES] if self._wire == 2 else b""
+            self._success_front = frame[:_V2_FRONT_BYTES] if self._wire == 2 else frame[: _LENGTH.size]
