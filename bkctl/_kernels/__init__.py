@@ -51,6 +51,7 @@ read_answers = _twin.read_answers
 read_records = _twin.read_records
 leading_records = _twin.leading_records
 scan_v3_reads = _twin.scan_v3_reads
+send_pieces = _twin.send_pieces if hasattr(_twin, "send_pieces") else _python.send_pieces
 v3_read_answers = _twin.v3_read_answers
 gather_entries = _twin.gather_entries
 # A build that is older than these does not have them, and is right in everything else.
@@ -95,6 +96,7 @@ __all__ = [
     "scan_reads",
     "scan_v3_adds",
     "scan_v3_reads",
+    "send_pieces",
     "shifted",
     "size_bounds",
     "table_block",

@@ -187,6 +187,13 @@ class Kernels(Protocol):
         do not fit each other and for bounds that a call is not made for.
         """
 
+    def send_pieces(self, descriptors: list[int], pieces: list[bytes]) -> list[int]:
+        """Send each piece to its socket, none of which blocks; other threads run during the call.
+
+        Returns how many bytes each socket took at once: 0 also where it has an error, or the descriptor is
+        negative. Raises ValueError for lists of different lengths.
+        """
+
     def scan_v3_reads(self, data: bytes, start: int, end: int) -> tuple[bytes, bytes, int]:
         """Return the keys of the plain reads of protocol v3 from ``start`` on, joined, a column of their
         transaction ids, and where they stop.

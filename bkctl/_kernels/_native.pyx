@@ -98,6 +98,7 @@ cdef extern from "entries.h" nogil:
         int descriptor, const int64_t *starts, const unsigned char *keys, size_t count, size_t first_bytes,
         size_t size_max, unsigned char *records, int64_t *sizes,
     )
+    void bkctl_send_pieces(const int *descriptors, const char *const *pieces, size_t *sizes, size_t count)
     bkctl_item *bkctl_in_order(bkctl_item *items, size_t *count)
     size_t bkctl_batch(
         const bkctl_item *items, size_t first, size_t stop, size_t count_max, size_t bytes_max,
@@ -504,6 +505,33 @@ def read_records(
         return PyBytes_FromStringAndSize(<const char *>records, end), sizes
     finally:
         free(records)
+
+
+def send_pieces(list descriptors not None, list pieces not None):
+    # Of its own, because other threads run during the call: a list may be changed by them.
+    cdef tuple kept = tuple(pieces)
+    cdef Py_ssize_t count = len(kept), number
+    if len(descriptors) != count:
+        raise ValueError("columns of different lengths")
+    cdef int *to = <int *>malloc(count * sizeof(int) + 1)
+    cdef const char **starts = <const char **>malloc(count * sizeof(char *) + 1)
+    cdef size_t *sizes = <size_t *>malloc(count * sizeof(size_t) + 1)
+    cdef bytes piece
+    try:
+        if to is NULL or starts is NULL or sizes is NULL:
+            raise MemoryError
+        for number in range(count):
+            piece = <bytes?>kept[number]
+            if piece is None:
+                raise TypeError("a piece is bytes")
+            to[number], starts[number], sizes[number] = descriptors[number], PyBytes_AsString(piece), len(piece)
+        with nogil:
+            bkctl_send_pieces(to, starts, sizes, count)
+        return [<Py_ssize_t>sizes[number] for number in range(count)]
+    finally:
+        free(to)
+        free(starts)
+        free(sizes)
 
 
 def scan_v3_reads(bytes data not None, Py_ssize_t start, Py_ssize_t end):

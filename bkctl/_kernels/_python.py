@@ -462,6 +462,18 @@ def _read_record(descriptor: int, start: int, key: bytes, first_bytes: int, size
     return data[:stop] if len(data) >= stop else b""
 
 
+def send_pieces(descriptors: list[int], pieces: list[bytes]) -> list[int]:
+    """Send each piece to its socket, and return how many bytes each took at once."""
+    return [_sent(descriptor, piece) for descriptor, piece in zip(descriptors, pieces, strict=True)]
+
+
+def _sent(descriptor: int, piece: bytes) -> int:
+    try:
+        return os.write(descriptor, piece) if descriptor >= 0 else 0
+    except OSError:
+        return 0
+
+
 def records_but(
     starts: bytes, sizes: bytes, ledgers: bytes, entries: bytes, dead: Container[int]
 ) -> tuple[bytes, bytes, bytes]:

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -644,6 +645,18 @@ static ssize_t bkctl_read_at(int descriptor, unsigned char *to, size_t length, o
     got += (size_t)more;
   }
   return (ssize_t)got;
+}
+
+/* Send each piece to its socket, as much of it as that takes at once: `sizes` become the bytes that were sent, 0 also
+   where the socket has an error, or the descriptor is none. */
+static void bkctl_send_pieces(const int *descriptors, const char *const *pieces, size_t *sizes, size_t count) {
+  for (size_t number = 0; number < count; number++) {
+    const ssize_t sent =
+        descriptors[number] < 0
+            ? -1
+            : send(descriptors[number], pieces[number], sizes[number], MSG_DONTWAIT | MSG_NOSIGNAL);
+    sizes[number] = sent > 0 ? (size_t)sent : 0;
+  }
 }
 
 /* Read the records that begin at `starts`, each with `first_bytes` at once, and leave those in `records` that are

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import tempfile
 from array import array
@@ -347,7 +348,41 @@ def _file(data: bytes) -> None:
                     )
 
 
-_CHOICES = [_walks, _places, _rows, _adds, _tables, _file, _blocks, _columns]
+def _sends(data: bytes) -> None:
+    """Pieces of any size to sockets of both twins, and to none."""
+    sizes, data = data[:9], data[9:]
+    pieces = [data[: 8 * size] for size in sizes]
+    answers = []
+    for name in ("reference", *COMPILED_TWINS):
+        pairs = [socket.socketpair() for _ in pieces]
+        try:
+            for ours, _ in pairs:
+                ours.setblocking(False)
+            descriptors = [
+                -1 if size & 1 else ours.fileno() for size, (ours, _) in zip(sizes, pairs, strict=True)
+            ]
+            if name == "reference":
+                answers.append(_python.send_pieces(descriptors, pieces))
+            else:
+                with twin(name) as native:
+                    answers.append(native.send_pieces(descriptors, pieces))
+                    assert _answer(native.send_pieces, descriptors, [*pieces, b""]) is ValueError
+            for (_, theirs), count in zip(pairs, answers[-1], strict=True):
+                assert len(theirs.recv(1 << 16, socket.MSG_DONTWAIT) if count else b"") == count
+        finally:
+            for pair in pairs:
+                for each in pair:
+                    each.close()
+    assert all(answer == answers[0] for answer in answers)
+
+
+def _descriptors(data: bytes) -> None:
+    """Whatever has to do with files and sockets."""
+    _file(data)
+    _sends(data)
+
+
+_CHOICES = [_walks, _places, _rows, _adds, _tables, _descriptors, _blocks, _columns]
 
 
 def kernels(data: bytes) -> None:

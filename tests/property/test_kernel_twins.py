@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import struct
 import tempfile
 from array import array
@@ -138,6 +140,47 @@ def test_records_of_a_file(records: list[bytes], bounds: tuple[int, int], data: 
             b"",
             array("q", [-1] * len(starts)).tobytes(),
         )
+
+
+@given(pieces=st.lists(st.binary(max_size=300), max_size=9), whole=st.booleans(), data=st.data())
+def test_pieces_sent_to_sockets(pieces: list[bytes], whole: bool, data: st.DataObject) -> None:
+    """To open sockets, full ones, those whose other end is gone, and none: the same counts and bytes."""
+    kinds = data.draw(st.lists(st.sampled_from(("open", "full", "gone", "none")), min_size=9, max_size=9))
+    pieces = pieces if whole else [piece * 2000 for piece in pieces]
+    taken = []
+    with twin("native") as native, contextlib.ExitStack() as opened:
+        for kernels in (_python, native):
+            pairs = [socket.socketpair() for _ in pieces]
+            for (ours, theirs), kind in zip(pairs, kinds, strict=False):
+                opened.enter_context(ours)
+                opened.enter_context(theirs)
+                ours.setblocking(False)
+                theirs.setblocking(False)
+                if kind == "full":
+                    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+                elif kind == "gone":
+                    theirs.close()
+            descriptors = [
+                -1 if kind == "none" else ours.fileno() for (ours, _), kind in zip(pairs, kinds, strict=False)
+            ]
+            counts = kernels.send_pieces(descriptors, pieces)
+            got = [
+                _received(theirs) if kind in ("open", "full") else b""
+                for (_, theirs), kind in zip(pairs, kinds, strict=False)
+            ]
+            taken.append((counts, got))
+            assert [piece[:count] for piece, count in zip(pieces, counts, strict=True)] == got
+        with pytest.raises(ValueError, match="lengths"):
+            native.send_pieces([-1], [])
+    assert taken[0] == taken[1]
+
+
+def _received(connected: socket.socket) -> bytes:
+    got = b""
+    with contextlib.suppress(BlockingIOError):
+        while piece := connected.recv(1 << 20):
+            got += piece
+    return got
 
 
 @st.composite

@@ -191,34 +191,40 @@ class BookieConnection(asyncio.Protocol):
             self._silent_descriptor = -1
             self.close()
 
-    def write(self, data: bytes) -> None:
-        """Send frames; without a connection they are dropped, as no client waits for them any more."""
+    def free_descriptor(self) -> int:
+        """Return the descriptor by which frames may go past the transport; -1 when they may not.
+
+        They may not while the transport has other bytes, which come first, or makes others of them (TLS).
+        """
+        transport = self._transport
+        if transport is None or self._handshaking or self._secured or self._socket is None:
+            return -1
+        return -1 if transport.is_closing() or transport.get_write_buffer_size() else self._socket.fileno()
+
+    def write(self, data: bytes, sent_bytes: int = 0) -> None:
+        """Send frames; without a connection they are dropped, as no client waits for them any more.
+
+        Of these, ``sent_bytes`` went to the :meth:`free_descriptor` just now.
+        """
         if self._transport is not None and not self._transport.is_closing():
             if self._handshaking:
                 # In clear it would stand among the records of TLS.
                 self._behind_handshake.append(data)
             else:
-                self._send(self._transport, data)
+                self._send(self._transport, data, sent_bytes)
             self._port.watch.answered(len(data))
 
-    def _send(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Give frames to the socket and the transport of the connection."""
+    def _send(self, transport: asyncio.Transport, data: bytes, sent_bytes: int = 0) -> None:
+        """Give frames, of which so many bytes were sent, to the connection's socket and transport."""
         size_bytes = len(data)
         self._untaken.handed(size_bytes)
         started_s = self._port.now_s()
-        sent_bytes = self._sent_at_once(transport, data) if size_bytes >= SENT_BYTES_MIN else 0
+        if not sent_bytes and size_bytes >= SENT_BYTES_MIN:
+            descriptor = self.free_descriptor()
+            sent_bytes = send_some(descriptor, data) if descriptor >= 0 else 0
         if sent_bytes < size_bytes:
             transport.write(memoryview(data)[sent_bytes:] if sent_bytes else data)
         self._port.channel_writes.add(self._port.now_s() - started_s)
-
-    def _sent_at_once(self, transport: asyncio.Transport, data: bytes) -> int:
-        """Send what the socket takes of ``data``, before the transport has to; return the number of bytes.
-
-        Nothing is sent while the transport has other bytes, which come first, or makes others of them (TLS).
-        """
-        if self._secured or self._socket is None or transport.get_write_buffer_size():
-            return 0
-        return send_some(self._socket, data)
 
     def respond(self, request: Request, since_s: float, response: Response) -> None:
         """Send the answer to a request that came at ``since_s``, from any thread."""

@@ -35,8 +35,11 @@ class Channel(Protocol):
     def count_unread(self, now_s: float) -> int:
         """Return an upper bound of the bytes in answers that the client has not taken."""
 
-    def write(self, data: bytes) -> None:
-        """Send frames, or drop them when the connection is gone."""
+    def free_descriptor(self) -> int:
+        """Return the descriptor by which frames may go past the transport; -1 when they may not."""
+
+    def write(self, data: bytes, sent_bytes: int = 0) -> None:
+        """Send frames, of which so many bytes were sent, or drop them when the connection is gone."""
 
     def pause_adds(self, paused: bool) -> None:
         """Stop reading, or go on, because of the adds in progress."""

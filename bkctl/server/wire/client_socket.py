@@ -27,7 +27,7 @@ def unread_bytes(connected: socket.socket | None) -> int:
     return _asked(connected, termios.FIONREAD)
 
 
-def send_some(connected: socket.socket, data: bytes) -> int:
+def send_some(descriptor: int, data: bytes) -> int:
     """Send as much of ``data`` as the socket takes at once, and return how many bytes that were.
 
     The interpreter's lock is free while the system copies the bytes, and while it has a client on the same
@@ -36,7 +36,7 @@ def send_some(connected: socket.socket, data: bytes) -> int:
     again, and ends the connection by.
     """
     try:
-        return os.write(connected.fileno(), data)
+        return os.write(descriptor, data)
     except OSError:
         return 0
 

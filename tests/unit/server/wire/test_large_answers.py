@@ -37,8 +37,8 @@ def test_pieces_of_all_sizes_come_in_the_order_in_which_they_were_written(
     chance = random.Random(5)
     sent: list[tuple[int, int]] = []
 
-    def counted(connected: socket.socket, data: bytes) -> int:
-        sent.append((client_socket.send_some(connected, data), len(data)))
+    def counted(descriptor: int, data: bytes) -> int:
+        sent.append((client_socket.send_some(descriptor, data), len(data)))
         return sent[-1][0]
 
     monkeypatch.setattr(bookie_connection, "send_some", counted)
@@ -77,5 +77,5 @@ def test_a_socket_whose_client_is_gone_is_left_to_the_transport() -> None:
     ours, theirs = socket.socketpair()
     with ours:
         theirs.close()
-        assert client_socket.send_some(ours, bytes(SENT_BYTES_MIN)) == 0
-    assert client_socket.send_some(ours, bytes(SENT_BYTES_MIN)) == 0
+        assert client_socket.send_some(ours.fileno(), bytes(SENT_BYTES_MIN)) == 0
+    assert client_socket.send_some(ours.fileno(), bytes(SENT_BYTES_MIN)) == 0

@@ -14,7 +14,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.errors import TooManyRequestsError
 from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Wire
-from bkctl.server.wire.answers import AnswerQueue
+from bkctl.server.wire.answers import TOGETHER_MIN, AnswerQueue
 from bkctl.server.wire.stage_pool import StagePool
 from bkctl.types import ResultCode
 from bkctl.vfs.faulty import FaultRule
@@ -262,9 +262,15 @@ class Socket:
         self.written: list[bytes] = []
         self._broken = broken
 
-    def write(self, data: bytes) -> None:
+    def free_descriptor(self) -> int:
         if self._broken:
             raise ValueError("a socket's bug")
+        return -1
+
+    def write(self, data: bytes, sent_bytes: int = 0) -> None:
+        if self._broken:
+            raise ValueError("a socket's bug")
+        assert sent_bytes == 0
         self.written.append(data)
 
 
@@ -286,3 +292,17 @@ def test_an_answer_that_fails_costs_the_others_neither_their_frames_nor_their_en
     asyncio.run(post())
     assert [sink.written for sink in sinks] == [[b"frames"], [], [b"frames"]]
     assert ended == [1, 2, 3]
+
+
+def test_of_many_connections_one_that_fails_costs_the_others_nothing() -> None:
+    async def post() -> None:
+        answers = AnswerQueue(asyncio.get_running_loop())
+        answers.post((sink, lambda: b"frames", None) for sink in sinks)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    sinks = [Socket(broken=number == 2) for number in range(2 * TOGETHER_MIN)]
+    asyncio.run(post())
+    assert [sink.written for sink in sinks] == [
+        [] if number == 2 else [b"frames"] for number in range(len(sinks))
+    ]
