@@ -51,6 +51,7 @@ read_answers = _twin.read_answers
 read_records = _twin.read_records
 leading_records = _twin.leading_records
 scan_v3_reads = _twin.scan_v3_reads
+write_and_sync = _twin.write_and_sync if hasattr(_twin, "write_and_sync") else _python.write_and_sync
 send_pieces = _twin.send_pieces if hasattr(_twin, "send_pieces") else _python.send_pieces
 v3_read_answers = _twin.v3_read_answers
 gather_entries = _twin.gather_entries
@@ -104,4 +105,5 @@ __all__ = [
     "v3_read_answers",
     "walk_columns",
     "walk_entries",
+    "write_and_sync",
 ]

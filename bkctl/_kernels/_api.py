@@ -187,6 +187,16 @@ class Kernels(Protocol):
         do not fit each other and for bounds that a call is not made for.
         """
 
+    def write_and_sync(
+        self, descriptor: int, data: bytes | memoryview, offset: int
+    ) -> tuple[int, int, int, int]:
+        """Write ``data`` at ``offset``, then sync the file's data; other threads run during the call.
+
+        Returns how many bytes were written, the number of the error that ended the write, that of the sync,
+        both 0 without one, and the nanoseconds of the sync, -1 where there was none: it is begun when all of
+        ``data`` is written, and never tried again.
+        """
+
     def send_pieces(self, descriptors: list[int], pieces: list[bytes]) -> list[int]:
         """Send each piece to its socket, none of which blocks; other threads run during the call.
 

@@ -98,6 +98,11 @@ cdef extern from "entries.h" nogil:
         int descriptor, const int64_t *starts, const unsigned char *keys, size_t count, size_t first_bytes,
         size_t size_max, unsigned char *records, int64_t *sizes,
     )
+    ctypedef struct bkctl_synced:
+        size_t wrote
+        int write_error, sync_error
+        int64_t sync_ns
+    bkctl_synced bkctl_write_and_sync(int descriptor, const unsigned char *data, size_t size, int64_t offset)
     void bkctl_send_pieces(const int *descriptors, const char *const *pieces, size_t *sizes, size_t count)
     bkctl_item *bkctl_in_order(bkctl_item *items, size_t *count)
     size_t bkctl_batch(
@@ -505,6 +510,15 @@ def read_records(
         return PyBytes_FromStringAndSize(<const char *>records, end), sizes
     finally:
         free(records)
+
+
+def write_and_sync(int descriptor, const unsigned char[::1] data not None, int64_t offset):
+    cdef Py_ssize_t size = data.shape[0]
+    cdef const unsigned char *start = &data[0] if size else NULL
+    cdef bkctl_synced done
+    with nogil:
+        done = bkctl_write_and_sync(descriptor, start, size, offset)
+    return <Py_ssize_t>done.wrote, done.write_error, done.sync_error, done.sync_ns
 
 
 def send_pieces(list descriptors not None, list pieces not None):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import sys
+import time
 import zlib
 from array import array
 from collections.abc import Container
@@ -460,6 +462,29 @@ def _read_record(descriptor: int, start: int, key: bytes, first_bytes: int, size
     except (OSError, OverflowError):
         return b""
     return data[:stop] if len(data) >= stop else b""
+
+
+def write_and_sync(descriptor: int, data: bytes | memoryview, offset: int) -> tuple[int, int, int, int]:
+    """Write data at an offset and sync the file; return bytes written, errors and the sync's time."""
+    wrote = 0
+    try:
+        while wrote < len(data):
+            more = os.pwrite(descriptor, data[wrote:] if wrote else data, offset + wrote)
+            if not more:
+                return wrote, 0, 0, -1
+            wrote += more
+    except OSError as error:
+        return wrote, error.errno or errno.EIO, 0, -1
+    began_ns = time.monotonic_ns()
+    failed = 0
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        failed = error.errno or errno.EIO
+    except ValueError:
+        # A negative number is no descriptor.
+        failed = errno.EBADF
+    return wrote, 0, failed, time.monotonic_ns() - began_ns
 
 
 def send_pieces(descriptors: list[int], pieces: list[bytes]) -> list[int]:

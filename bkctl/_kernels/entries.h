@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "checksums.h"
@@ -645,6 +646,39 @@ static ssize_t bkctl_read_at(int descriptor, unsigned char *to, size_t length, o
     got += (size_t)more;
   }
   return (ssize_t)got;
+}
+
+/* Write `size` bytes at `offset`, and sync the file's data when all of them are written: `wrote` is how many were,
+   `write_error` and `sync_error` the numbers of the errors or 0, `sync_ns` the time of the sync, -1 without one. */
+typedef struct {
+  size_t wrote;
+  int write_error, sync_error;
+  int64_t sync_ns;
+} bkctl_synced;
+
+static int64_t bkctl_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static bkctl_synced bkctl_write_and_sync(int descriptor, const unsigned char *data, size_t size, off_t offset) {
+  bkctl_synced done = {0, 0, 0, -1};
+  while (done.wrote < size) {
+    const ssize_t more = pwrite(descriptor, data + done.wrote, size - done.wrote, offset + (off_t)done.wrote);
+    if (more < 0 && errno == EINTR) continue;
+    if (more < 0) done.write_error = errno;
+    if (more <= 0) return done;
+    done.wrote += (size_t)more;
+  }
+  const int64_t began_ns = bkctl_now_ns();
+  int failed;
+  do {
+    failed = fdatasync(descriptor);
+  } while (failed && errno == EINTR);
+  if (failed) done.sync_error = errno;
+  done.sync_ns = bkctl_now_ns() - began_ns;
+  return done;
 }
 
 /* Send each piece to its socket, as much of it as that takes at once: `sizes` become the bytes that were sent, 0 also

@@ -94,6 +94,14 @@ class WritableFile(ReadableFile, Protocol):
         bytes that are synced next and not read again; one thread at a time. Raises what ``write_at`` does.
         """
 
+    def write_synced(self, offset: int, pieces: Sequence[bytes], *, direct: bool) -> float:
+        """Write the pieces one behind the other, then sync the file's data; return the seconds of the sync.
+
+        One call of the system's does both where it can, ``direct`` as :meth:`write_direct`, else as
+        :meth:`write_at`. Raises SyncError when everything was written and the sync has failed, and what
+        ``write_at`` raises when nothing was synced.
+        """
+
     def sync_data(self) -> None:
         """Make all bytes written before durable, and the length (``fdatasync``). Raises SyncError."""
 

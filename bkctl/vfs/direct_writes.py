@@ -17,6 +17,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from bkctl import _kernels
+
 #: The block of most disks: offsets and lengths are multiples of it.
 BLOCK_BYTES = 512
 
@@ -46,13 +48,10 @@ class DirectWrites:
         That is 0 when the system takes no such writes, or has no memory for the buffer, and fewer than all
         where ``os.pwrite`` ends early. Raises OSError.
         """
-        if self._descriptor < 0 or not size_bytes or offset % BLOCK_BYTES or size_bytes % BLOCK_BYTES:
-            return 0
-        buffer = self._room(size_bytes)
+        buffer = self._filled(offset, pieces, size_bytes)
         if buffer is None:
             return 0
         with memoryview(buffer) as whole, whole[:size_bytes] as room:
-            _copy(pieces, room)
             try:
                 return os.pwrite(self._descriptor, room, offset)
             except OSError as error:
@@ -61,11 +60,39 @@ class DirectWrites:
                 self.close()
                 return 0
 
+    def write_synced(
+        self, offset: int, pieces: Sequence[bytes], size_bytes: int
+    ) -> tuple[int, int, int, int] | None:
+        """Write the pieces, and sync the file's data, as the kernels' ``write_and_sync`` does.
+
+        None, or a result without an error and without a sync, says that the rest is to be written as usual.
+        """
+        buffer = self._filled(offset, pieces, size_bytes)
+        if buffer is None:
+            return None
+        with memoryview(buffer) as whole, whole[:size_bytes] as room:
+            done = _kernels.write_and_sync(self._descriptor, room, offset)
+        wrote, write_error, _, _ = done
+        if write_error in _REFUSED:
+            self.close()
+            return wrote, 0, 0, -1
+        return done
+
     def close(self) -> None:
         """Give the descriptor back; what is written next is written as usual."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def _filled(self, offset: int, pieces: Sequence[bytes], size_bytes: int) -> mmap.mmap | None:
+        """Return the buffer with the pieces in it, None where the system takes no such write."""
+        if self._descriptor < 0 or not size_bytes or offset % BLOCK_BYTES or size_bytes % BLOCK_BYTES:
+            return None
+        buffer = self._room(size_bytes)
+        if buffer is not None:
+            with memoryview(buffer) as whole, whole[:size_bytes] as room:
+                _copy(pieces, room)
+        return buffer
 
     def _room(self, size_bytes: int) -> mmap.mmap | None:
         """Return the buffer, grown if need be; None where there is no memory for it."""

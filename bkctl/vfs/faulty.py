@@ -124,6 +124,14 @@ class FaultyWritableFile(FaultyFile):
         self._enter_write(offset, memoryview(b"".join(pieces)))
         self._writable.write_direct(offset, pieces)
 
+    def write_synced(self, offset: int, pieces: Sequence[bytes], *, direct: bool) -> float:
+        if direct:
+            self.write_direct(offset, pieces)
+        else:
+            self.write_at(offset, b"".join(pieces))
+        self.sync_data()
+        return 0.0
+
     def _enter_write(self, offset: int, view: memoryview) -> None:
         """Count a write; half of the bytes are written of one that is to fail."""
         doing = f"writing {len(view)} bytes at offset {offset}"

@@ -87,6 +87,11 @@ class MemoryWritableFile(MemoryFile):
     def write_direct(self, offset: int, pieces: Sequence[bytes]) -> None:
         self.write_at(offset, b"".join(pieces))
 
+    def write_synced(self, offset: int, pieces: Sequence[bytes], *, direct: bool) -> float:
+        self.write_at(offset, b"".join(pieces))
+        self.sync_data()
+        return 0.0
+
     def sync_data(self) -> None:
         with self._system.lock:
             self._check_open()

@@ -13,9 +13,11 @@ import errno
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 
+from bkctl import _kernels
 from bkctl.errors import NotFoundError, StorageError, storage_error
 from bkctl.vfs.base import DiskSpace, FileStatus
 from bkctl.vfs.direct_writes import DirectWrites
@@ -32,6 +34,10 @@ _NEW_DIRECTORY_MODE = 0o750
 _WRITE_AND_WAIT = 7
 #: A system without such a call, or that forbids it. Any other number may be an error of the disk.
 _NO_WRITE_BACK = (errno.ENOSYS, errno.EPERM)
+
+
+def _os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
 
 
 @cache
@@ -165,6 +171,31 @@ class PosixWritableFile(PosixFile):
         if written < size_bytes:
             self.write_at(offset + written, memoryview(b"".join(pieces))[written:])
 
+    def write_synced(self, offset: int, pieces: Sequence[bytes], *, direct: bool) -> float:
+        size_bytes = sum(map(len, pieces))
+        done = None
+        try:
+            descriptor = self._opened()
+            if direct:
+                self._direct = self._direct or DirectWrites(self._path, descriptor)
+                done = self._direct.write_synced(offset, pieces, size_bytes)
+        except OSError as error:
+            raise self._write_error(error, offset, size_bytes) from error
+        if done is None:
+            done = _kernels.write_and_sync(descriptor, b"".join(pieces), offset)
+        wrote, write_error, sync_error, sync_ns = done
+        if write_error:
+            raise self._write_error(_os_error(write_error), offset + wrote, size_bytes - wrote)
+        if sync_error:
+            raise storage_error(_os_error(sync_error), self._path, "fdatasync", syncing=True)
+        if sync_ns >= 0:
+            return sync_ns / 1e9
+        # A file system that takes no direct writes, or a write that ended early.
+        self.write_at(offset + wrote, memoryview(b"".join(pieces))[wrote:])
+        started_s = time.monotonic()
+        self.sync_data()
+        return time.monotonic() - started_s
+
     def close(self) -> None:
         direct, self._direct = self._direct, None
         try:
@@ -210,8 +241,7 @@ class PosixWritableFile(PosixFile):
         sync_file_range = _sync_file_range()
         number = 0 if sync_file_range is None else sync_file_range(self._opened(), offset, length)
         if number and number not in _NO_WRITE_BACK:
-            error = OSError(number, os.strerror(number))
-            raise storage_error(error, self._path, "sync_file_range", offset, syncing=True)
+            raise storage_error(_os_error(number), self._path, "sync_file_range", offset, syncing=True)
 
     def forget_cached(self, offset: int, length: int) -> None:
         if sys.platform == "linux":

@@ -99,6 +99,24 @@ def test_what_is_written_past_the_cache_is_read(place: Place, offset: int, sizes
     assert place.read("f") == bytes(expected)
 
 
+@pytest.mark.parametrize("sizes", [[512], [100, 412], [1 << 18, 512, 512], [0, 1024], [511], [7], []])
+@pytest.mark.parametrize("offset", [0, 512, 5])
+@pytest.mark.parametrize("direct", [False, True])
+def test_what_is_written_and_synced_in_one_call_is_there(
+    place: Place, offset: int, sizes: list[int], direct: bool
+) -> None:
+    pieces = [bytes([65 + number % 26]) * size for number, size in enumerate(sizes)]
+    content = b"".join(pieces)
+    file = place.system.create(place.at("f"))
+    file.write_at(0, b"a" * 600)
+    for _ in range(2):
+        assert 0 <= file.write_synced(offset, pieces, direct=direct) < 60
+    expected = (b"a" * 600)[:offset].ljust(offset, b"\0") + content + (b"a" * 600)[offset + len(content) :]
+    assert file.read_at(0, 1 << 20) == expected
+    file.close()
+    assert place.read("f") == expected
+
+
 def test_a_large_write_arrives_whole(place: Place) -> None:
     content = bytes(range(256)) * 12_000
     place.write("f", content)
@@ -181,6 +199,8 @@ def test_a_closed_file_does_nothing(place: Place) -> None:
         lambda: writer.read_at(0, 1),
         lambda: writer.write_at(0, b"x"),
         lambda: writer.write_direct(0, [b"x" * 512]),
+        lambda: writer.write_synced(0, [b"x" * 512], direct=False),
+        lambda: writer.write_synced(0, [b"x" * 512], direct=True),
         lambda: writer.size_bytes,
         writer.sync,
         writer.sync_data,

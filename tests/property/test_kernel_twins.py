@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import tempfile
@@ -140,6 +141,38 @@ def test_records_of_a_file(records: list[bytes], bounds: tuple[int, int], data: 
             b"",
             array("q", [-1] * len(starts)).tobytes(),
         )
+
+
+@given(
+    data=st.binary(max_size=9000),
+    offset=st.one_of(st.integers(0, 5000), st.just(-1)),
+    kind=st.sampled_from(("file", "read only", "none", "pipe")),
+)
+def test_bytes_written_and_synced(data: bytes, offset: int, kind: str) -> None:
+    """To a file, to one that is open for reading, to nothing, and to what cannot be synced."""
+    found = []
+    with twin("native") as native, tempfile.TemporaryDirectory() as folder:
+        for number, kernels in enumerate((_python, native)):
+            path = f"{folder}/{number}"
+            with open(path, "wb") as made:
+                made.write(b"before")
+            reader = writer = -1
+            if kind == "pipe":
+                reader, writer = os.pipe()
+            elif kind != "none":
+                writer = os.open(path, os.O_RDWR if kind == "file" else os.O_RDONLY)
+            try:
+                *done, sync_ns = kernels.write_and_sync(writer, data, offset)
+            finally:
+                for descriptor in (reader, writer):
+                    if descriptor >= 0:
+                        os.close(descriptor)
+            with open(path, "rb") as made:
+                found.append((done, sync_ns >= 0, made.read()))
+            if kind == "file" and offset >= 0:
+                assert done == [len(data), 0, 0]
+                assert sync_ns >= 0
+    assert found[0] == found[1]
 
 
 @given(pieces=st.lists(st.binary(max_size=300), max_size=9), whole=st.booleans(), data=st.data())

@@ -29,10 +29,19 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Synced:
+    """The sync that came with the write of a group: its time, and its error if it has failed."""
+
+    seconds: float = 0.0
+    error: BkctlError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Written records up to ``position`` of ``file``, and the batches that wait for their sync.
 
-    ``last``: nothing is written to the file behind it.
+    ``last``: nothing is written to the file behind it. ``synced`` is the sync of a group that was written and
+    synced in one call.
     """
 
     file: JournalFile
@@ -40,6 +49,7 @@ class Group:
     batches: list[JournalBatch]
     written_s: float
     last: bool = False
+    synced: Synced | None = None
 
 
 class ForceWriteStage:
@@ -112,8 +122,8 @@ class ForceWriteStage:
         """Sync the groups of one file and pass them on; ``here`` a lone one is answered by this thread."""
         started_s = self._clock.monotonic()
         newest = groups[-1]
-        error = self._state.error
-        if error is None and not self._state.aborted:
+        error = self._state.error or self._failed_before(groups)
+        if error is None and not self._state.aborted and newest.synced is None:
             # Every group written to this file so far is on disk then: their batches may be answered. With the
             # last one it is the whole file and its length, too: nothing will sync it again.
             file = newest.file
@@ -128,7 +138,8 @@ class ForceWriteStage:
             self.mark = LastMark(newest.file.journal_id, newest.position)
             self._meters.syncs += 1
             self._meters.force_write.waited.add(started_s - groups[0].written_s, len(groups))
-            self._meters.force_write.worked.add(ended_s - started_s)
+            sync_s = ended_s - started_s if newest.synced is None else newest.synced.seconds
+            self._meters.force_write.worked.add(sync_s)
             entries = sum([batch.entries for group in groups for batch in group.batches])
             self._meters.sync_entries.add_size(entries)
         outcomes = [Outcome(group.batches, ended_s, error) for group in groups]
@@ -143,6 +154,14 @@ class ForceWriteStage:
             )
         if self._forgetful and error is None and not newest.last:
             newest.file.forget_cached(newest.position)
+
+    def _failed_before(self, groups: list[Group]) -> BkctlError | None:
+        """Return the error of a sync that came with a write of these groups; it ends the journal."""
+        for group in groups:
+            if group.synced is not None and group.synced.error is not None:
+                self._state.fail(group.synced.error)
+                return group.synced.error
+        return None
 
     def _done(self, doing: str, file: JournalFile, call: Callable[[], None]) -> BkctlError | None:
         """Make a call; return its error, which has ended the journal: batches must be answered after any."""

@@ -1,11 +1,11 @@
 """The journal of a bookie (Java: ``org.apache.bookkeeper.bookie.Journal``).
 
-Three threads and their queues: the journal thread takes what has arrived, joins it into a group, pads it and
-writes it; the force-write thread makes all written groups durable with one fdatasync; the callback thread
-answers. A small group that is alone in all three is synced and answered by the journal thread: waking the
-others takes longer, and a group that comes during its sync would wait for that sync anyway. A helper writes
-zeros ahead of the records. An error of a write or a sync ends the journal for good: it is reported for every
-batch that waits, nothing is tried again, and no success is reported for that group or a later one.
+Three threads and their queues: the journal thread takes what has arrived, joins it into a group, pads it,
+writes and syncs it in one call, and answers it. Where some answers do not wait for the sync, it only writes;
+the force-write thread makes all written groups durable with one fdatasync, and the callback thread answers.
+A helper writes zeros ahead of the records. An error of a write or a sync ends the journal for good: it is
+reported for every batch that waits, nothing is tried again, and no success is reported for that group or a
+later one.
 
 A write that finds the disk full is another matter, because nothing was to be synced yet: the group, and all
 that wait behind it, fail, and the journal is *suspended*. When :meth:`Journal.retry` finds room again, the
@@ -25,7 +25,7 @@ from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.engine_thread import EngineThread, as_failure, reported
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.callback_stage import CallbackStage, Outcome
-from bkctl.engine.journal.force_write import ForceWriteStage, Group
+from bkctl.engine.journal.force_write import ForceWriteStage, Group, Synced
 from bkctl.engine.journal.group_commit import FlushReason
 from bkctl.engine.journal.journal_directory import JournalDirectory
 from bkctl.engine.journal.journal_file import JournalFile
@@ -33,7 +33,7 @@ from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
 from bkctl.engine.journal.portions import portions
 from bkctl.engine.journal.zeros_ahead import ZerosAhead
-from bkctl.errors import BkctlError, NoSpaceError, StorageError
+from bkctl.errors import BkctlError, NoSpaceError, StorageError, SyncError
 from bkctl.vfs.base import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -240,11 +240,12 @@ class Journal:
         try:
             file = self._current_file()
             position = file.position
-            full = self._write(file, batches)
+            synced = self._write(file, batches)
+            full = file.position > self.settings.size_bytes_max
             if self._queue.aborted:
                 return
             self.meters.flushes[reason] += 1
-            group = self._hand_on(file, batches, full=full)
+            group = self._hand_on(file, batches, full=full, synced=synced)
             handed_on = True
             if group is not None:
                 self._force_write.force_now(group)
@@ -328,9 +329,13 @@ class Journal:
             raise StorageError(f"{self.directory}: the journal was not started", path=self.directory)
         return self._file
 
-    def _write(self, file: JournalFile, batches: list[JournalBatch]) -> bool:
-        """Write the group's bytes into the file; True when the file is full then."""
+    def _write(self, file: JournalFile, batches: list[JournalBatch]) -> Synced | None:
+        """Write the group's bytes into the file, and sync them in the same call where nobody else is to.
+
+        Returns the sync, None when the group is still to be synced.
+        """
         started_s = self._clock.monotonic()
+        synced: Synced | None = None
         size_bytes = sum([batch.size_bytes for batch in batches])
         if size_bytes:
             padding = self._padding(file.position + size_bytes)
@@ -338,13 +343,19 @@ class Journal:
             # From here on no zeros are written below the group's end.
             self._zeros.claim(end)
             # An answer that does not wait for the sync should not wait for the disk either.
-            direct = self._direct and not any(batch.after_write for batch in batches)
+            early = any(batch.after_write for batch in batches)
+            # A file that is full then is synced with its length and all, and closed.
+            at_once = not early and end <= self.settings.size_bytes_max and self._syncs_here()
             for pieces in portions(batches, WRITE_BYTES_MAX, padding):
-                if file.position + sum(map(len, pieces)) > end:
+                written = file.position + sum(map(len, pieces))
+                if written > end:
                     raise _wrong_size(file)
-                file.write(pieces, direct=direct)
+                if at_once and written == end:
+                    synced = _write_synced(file, pieces, direct=self._direct)
+                else:
+                    file.write(pieces, direct=self._direct and not early)
                 if self._queue.aborted:
-                    return False
+                    return None
             if file.position != end:
                 raise _wrong_size(file)
             self.meters.groups += 1
@@ -359,14 +370,21 @@ class Journal:
             self.meters.group_bytes.add_size(size_bytes)
         meter = self.meters.journal
         meter.waited.add(started_s - batches[0].enqueued_s, entries)
-        meter.worked.add(self._clock.monotonic() - started_s)
-        return file.position > self.settings.size_bytes_max
+        sync_s = 0.0 if synced is None else synced.seconds
+        meter.worked.add(self._clock.monotonic() - started_s - sync_s)
+        return synced
+
+    def _syncs_here(self) -> bool:
+        """Return whether the journal thread syncs what it writes now: every answer waits for that."""
+        return self.settings.sync_data and self._queue.nothing_is_forced()
 
     def _padding(self, position: int) -> bytes:
         record = padding_record(position, self.settings.alignment_bytes) if self.settings.padded else None
         return b"" if record is None else encode_record(record)
 
-    def _hand_on(self, file: JournalFile, batches: list[JournalBatch], *, full: bool) -> Group | None:
+    def _hand_on(
+        self, file: JournalFile, batches: list[JournalBatch], *, full: bool, synced: Synced | None
+    ) -> Group | None:
         """Hand answers after the write to the callback stage; everything else waits for its sync.
 
         Returns the group that this thread is to sync and answer at once: one of which every answer waits for
@@ -384,11 +402,11 @@ class Journal:
             batch.pieces = []
         interval_s = self.settings.page_cache_flush_interval_ms / 1000
         force = sync_data or bool(late) or full or written_s - self._last_sync_s >= interval_s
-        here = sync_data and not early and self._queue.nothing_is_forced()
+        here = synced is not None or (not early and self._syncs_here())
         room_wanted = self._queue.written(forcing=int(force), answering=int(bool(early)))
         if early:
             self._callbacks.put(Outcome(early, written_s, durable=False))
-        group = Group(file, file.position, late, written_s, last=full)
+        group = Group(file, file.position, late, written_s, last=full, synced=synced)
         if force:
             self._last_sync_s = written_s
             if not here:
@@ -429,6 +447,14 @@ class Journal:
             return
         # Records that wait must still be written.
         reported("telling of room in the journal's queue", on_room)
+
+
+def _write_synced(file: JournalFile, pieces: list[bytes], *, direct: bool) -> Synced:
+    """Write the last pieces of a group and sync the file; a sync that fails is one that is answered for."""
+    try:
+        return Synced(file.write_synced(pieces, direct=direct))
+    except SyncError as error:
+        return Synced(error=error)
 
 
 def _wrong_size(file: JournalFile) -> StorageError:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bkctl.codec.journal import encode_header, journal_name
 from bkctl.codec.last_mark import LastMark
-from bkctl.errors import NoSpaceError, NotFoundError, StorageError
+from bkctl.errors import NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.vfs.base import WritableFile, WritableFileSystem
 
 PAGE_BYTES = 4096
@@ -80,6 +80,22 @@ class JournalFile:
         else:
             self._file.write_at(self.position, b"".join(pieces))
         self.position += size_bytes
+
+    def write_synced(self, pieces: Sequence[bytes], *, direct: bool) -> float:
+        """Append the pieces and make them durable; return the seconds of the sync.
+
+        Raises SyncError when they are in the file and the sync has failed, else as :meth:`write`.
+        """
+        size_bytes = sum(map(len, pieces))
+        try:
+            seconds = self._file.write_synced(
+                self.position, pieces, direct=direct and size_bytes >= DIRECT_BYTES_MIN
+            )
+        except SyncError:
+            self.position += size_bytes
+            raise
+        self.position += size_bytes
+        return seconds
 
     def rewind(self, position: int, end: int) -> None:
         """Zero what a write up to ``end`` that found no room has left from ``position`` on.

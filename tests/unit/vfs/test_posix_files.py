@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bkctl import _kernels
 from bkctl.errors import StorageError
 from bkctl.vfs import NoSpaceError, PosixFileSystem, SyncError, posix
 
@@ -426,4 +427,119 @@ def test_an_error_of_a_direct_write_is_that_of_a_write(
     assert not calls.usual
     # The descriptor is as before: the file can be written to as usual.
     file.write_at(512, b"end")
+    file.close()
+
+
+class Synced:
+    """Stands for the call that writes and syncs; answers with ``results``, then does what is asked."""
+
+    def __init__(self, *results: tuple[int, int, int, int]) -> None:
+        self.calls: list[tuple[bool, int, int]] = []
+        self._results = list(results)
+
+    def __call__(self, descriptor: int, data: bytes | memoryview, offset: int) -> tuple[int, int, int, int]:
+        direct = bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT)
+        self.calls.append((direct, offset, len(data)))
+        if not self._results:
+            return write_and_sync(descriptor, data, offset)
+        wrote, *rest = self._results.pop(0)
+        assert os.pwrite(descriptor, data[:wrote], offset) == wrote
+        return wrote, *rest  # type: ignore[return-value]
+
+
+write_and_sync = _kernels.write_and_sync
+
+
+@pytest.fixture
+def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The syncs that are calls of their own."""
+    made: list[int] = []
+    fdatasync = os.fdatasync
+
+    def counted(descriptor: int) -> None:
+        made.append(descriptor)
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    return made
+
+
+@has_direct_writes
+@pytest.mark.skipif(_kernels.IMPL != "native", reason="the twin calls them from Python")
+def test_a_write_and_its_sync_are_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, syncs: list[int]
+) -> None:
+    calls = Synced()
+    monkeypatch.setattr(_kernels, "write_and_sync", calls)
+    file = SYSTEM.create(str(tmp_path / "f"))
+    assert file.write_synced(0, [b"a" * 500, b"b" * 12], direct=True) > 0
+    assert file.write_synced(512, [b"c" * 100], direct=True) > 0
+    assert file.write_synced(612, [b"d" * 512], direct=False) > 0
+    file.close()
+    assert calls.calls == [(True, 0, 512), (False, 512, 100), (False, 612, 512)]
+    assert syncs == []
+    assert (tmp_path / "f").read_bytes() == b"a" * 500 + b"b" * 12 + b"c" * 100 + b"d" * 512
+
+
+@has_direct_writes
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("wrote", [0, 512])
+def test_what_goes_not_past_the_cache_is_written_and_synced_as_usual(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, syncs: list[int], number: int, wrote: int
+) -> None:
+    calls = Synced((wrote, number, 0, -1))
+    monkeypatch.setattr(_kernels, "write_and_sync", calls)
+    content = bytes(range(256)) * 6
+    file = SYSTEM.create(str(tmp_path / "f"))
+    assert file.write_synced(0, [content], direct=True) > 0
+    assert len(syncs) == 1
+    # Nor is it tried again.
+    assert file.write_synced(1536, [content], direct=True) > 0
+    file.close()
+    assert calls.calls == [(True, 0, 1536), (False, 1536, 1536)]
+    assert (tmp_path / "f").read_bytes() == content * 2
+
+
+@pytest.mark.parametrize("direct", [False, pytest.param(True, marks=has_direct_writes)])
+def test_a_write_that_ends_early_is_ended_and_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, syncs: list[int], direct: bool
+) -> None:
+    monkeypatch.setattr(_kernels, "write_and_sync", Synced((512, 0, 0, -1)))
+    content = bytes(range(256)) * 6
+    file = SYSTEM.create(str(tmp_path / "f"))
+    file.write_synced(0, [content], direct=direct)
+    file.close()
+    assert len(syncs) == 1
+    assert (tmp_path / "f").read_bytes() == content
+
+
+@pytest.mark.parametrize("direct", [False, pytest.param(True, marks=has_direct_writes)])
+@pytest.mark.parametrize(("number", "kind"), [(errno.EIO, StorageError), (errno.ENOSPC, NoSpaceError)])
+def test_of_a_write_that_fails_nothing_is_synced(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    syncs: list[int],
+    direct: bool,
+    number: int,
+    kind: type[StorageError],
+) -> None:
+    monkeypatch.setattr(_kernels, "write_and_sync", Synced((512, number, 0, -1)))
+    file = SYSTEM.create(str(tmp_path / "f"))
+    with pytest.raises(kind, match="writing 512 bytes at offset 512") as caught:
+        file.write_synced(0, [bytes(1024)], direct=direct)
+    assert not isinstance(caught.value, SyncError)
+    assert syncs == []
+    file.close()
+
+
+@pytest.mark.parametrize("direct", [False, pytest.param(True, marks=has_direct_writes)])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EINVAL])
+def test_a_sync_that_fails_is_not_tried_again_and_is_no_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, syncs: list[int], direct: bool, number: int
+) -> None:
+    monkeypatch.setattr(_kernels, "write_and_sync", Synced((1024, 0, number, 1000)))
+    file = SYSTEM.create(str(tmp_path / "f"))
+    with pytest.raises(SyncError, match="fdatasync"):
+        file.write_synced(0, [bytes(1024)], direct=direct)
+    assert syncs == []
     file.close()

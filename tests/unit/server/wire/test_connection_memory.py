@@ -15,6 +15,7 @@ from bkctl.protocol.connection import ClientConnection
 from bkctl.protocol.messages import ReadRequest, StartTlsRequest, Wire
 from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.server.wire import bookie_connection
+from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.client_socket import unsent_bytes
 from bkctl.server.wire.connection_memory import POLL_BYTES, READ_BYTES, ConnectionMemory
 from bkctl.server.wire.connection_watch import ConnectionWatch
@@ -44,12 +45,19 @@ def test_bytes_of_adds_in_progress_stop_the_reading_of_the_socket(alone: bool) -
         served.rig.system.inject(FaultRule("sync", ".txn", latency_s=0.5, error_number=None, count=1))
         payload = bytes(100_000)
         adds = [(add_request(5, number, payload, recovery=alone), None) for number in range(1, 200)]
-        thread = threading.Thread(target=client.send, args=(adds,))
-        thread.start()
+        begin = served.server.adds.begin
         adds_bytes, taken_bytes = 0, 0
-        while thread.is_alive() or client.connection.outstanding:
+
+        def watched(connection: Channel, count: int, size_bytes: int) -> None:
+            nonlocal adds_bytes, taken_bytes
+            begin(connection, count, size_bytes)
             adds_bytes = max(adds_bytes, served.server.adds.size_bytes)
             taken_bytes = max(taken_bytes, served.server.memory.held_bytes)
+
+        served.server.adds.begin = watched  # type: ignore[method-assign]
+        thread = threading.Thread(target=client.send, args=(adds,))
+        thread.start()
+        while thread.is_alive() or client.connection.outstanding:
             client.receive()
         thread.join()
         # What was read in one go may go over it.
