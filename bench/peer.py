@@ -173,15 +173,19 @@ class Bench:
 
         report = run_load(settings, reads=scenario.reads, on_measure=on_measure)
         cpu_s = usage.cpu_s(bookie.pid) - began[0]
+        busy_s = usage.machine_busy_s() - began[1]
+        elapsed_s = time.monotonic() - began[2]
         generator_s = report.cpu_us_per_op * report.operations / 1e6
-        others_s = usage.machine_busy_s() - began[1] - cpu_s - generator_s
+        others_s = busy_s - cpu_s - generator_s
         return Round(
             rate_per_s=report.rate_per_s,
             p50_ms=report.p50_ms,
             p99_ms=report.p99_ms,
             cpu_us=cpu_s * 1e6 / max(1, report.operations),
             generator_share=generator_s / max(cpu_s, 1e-6),
-            others=max(0.0, others_s) / (time.monotonic() - began[2]),
+            generator_busy=generator_s / elapsed_s,
+            idle=1 - busy_s / elapsed_s / (os.cpu_count() or 1),
+            others=max(0.0, others_s) / elapsed_s,
             failed=report.failed,
         )
 

@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from bench.goals import Goal, Verdict
 
 GENERATOR_SHARE_MAX = 0.25
+#: Or the generator had something to do for so little of the time, and the machine's processors had nothing to
+#: do for so much of it: then nobody waited for it. The less a bookie uses for an add, the larger is the share
+#: of a generator that has 64 sockets to look after.
+GENERATOR_BUSY_MAX = 0.5
+IDLE_MIN = 0.1
 
 
 @dataclass(frozen=True)
@@ -27,20 +32,27 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Round:
-    """What one bookie did in one round; ``others`` is the number of processors that other programs had."""
+    """What one bookie did in one round; ``others`` is the number of processors that other programs had.
+
+    ``generator_share`` is the generator's processor time to the bookie's, ``generator_busy`` that to the
+    round's time, and ``idle`` the share of all processors' time in which they had nothing to do.
+    """
 
     rate_per_s: float
     p50_ms: float
     p99_ms: float
     cpu_us: float
     generator_share: float
+    generator_busy: float
+    idle: float
     others: float
     failed: int
 
     def counts(self, scenario: Scenario) -> bool:
         """Whether it says something about the bookie."""
-        alone = scenario.taking_turns or self.generator_share < GENERATOR_SHARE_MAX
-        return alone and not self.failed
+        small = self.generator_share < GENERATOR_SHARE_MAX
+        rested = self.generator_busy < GENERATOR_BUSY_MAX and self.idle >= IDLE_MIN
+        return (scenario.taking_turns or small or rested) and not self.failed
 
 
 @dataclass
@@ -136,9 +148,12 @@ def show(result: Result) -> None:
         middle = statistics.median(ratios)
         cells += [f"{ours:{form}} / {java:{form}}", f"{middle:.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})"]
     verdicts = "; ".join(verdict.text for verdict in result.verdicts())
-    share = statistics.median(max(ours.generator_share, java.generator_share) for ours, java in pairs)
+    share, busy = (
+        statistics.median(max(getattr(ours, what), getattr(java, what)) for ours, java in pairs)
+        for what in ("generator_share", "generator_busy")
+    )
     others = statistics.median(each.others for pair in pairs for each in pair)
-    cells += [verdicts, f"{len(counted)}/{len(result.pairs)}", f"{share:.2f}", f"{others:.1f}"]
+    cells += [verdicts, f"{len(counted)}/{len(result.pairs)}", f"{share:.2f}, {busy:.2f}", f"{others:.1f}"]
     print(f"| {' | '.join(cells)} |", flush=True)
     failed = sum(each.failed for pair in result.pairs for each in pair)
     if failed:
