@@ -129,8 +129,9 @@ class FaultyWritableFile(FaultyFile):
             self.write_direct(offset, pieces)
         else:
             self.write_at(offset, b"".join(pieces))
+        started_s = time.monotonic()
         self.sync_data()
-        return 0.0
+        return time.monotonic() - started_s
 
     def _enter_write(self, offset: int, view: memoryview) -> None:
         """Count a write; half of the bytes are written of one that is to fail."""

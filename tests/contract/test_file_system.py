@@ -11,7 +11,7 @@ import pytest
 
 from bkctl.errors import BkctlError, NotFoundError, StorageError
 from bkctl.vfs import NoSpaceError, PosixFileSystem, SyncError, WritableFileSystem
-from bkctl.vfs.faulty import FaultyFileSystem
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from bkctl.vfs.memory import MemoryFileSystem
 
 
@@ -115,6 +115,16 @@ def test_what_is_written_and_synced_in_one_call_is_there(
     assert file.read_at(0, 1 << 20) == expected
     file.close()
     assert place.read("f") == expected
+
+
+def test_the_time_of_a_sync_is_that_of_the_sync_alone() -> None:
+    slow = [
+        FaultRule("write", "f", latency_s=0.2, error_number=None),
+        FaultRule("sync", "f", latency_s=0.05, error_number=None),
+    ]
+    file = FaultyFileSystem(MemoryFileSystem(), slow).create("/f")
+    for direct in (False, True):
+        assert 0.05 <= file.write_synced(0, [b"x"], direct=direct) < 0.2
 
 
 def test_a_large_write_arrives_whole(place: Place) -> None:

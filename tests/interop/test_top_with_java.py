@@ -79,7 +79,9 @@ def test_both_kinds_of_a_cluster_under_load(bookies: dict[str, tuple[BookieProce
             # Java counts whole milliseconds of each fsync: on a fast disk they add up to nothing.
             assert (journal["sync_p50_ms"] or 0) < 1
         else:
-            assert 0 < journal["sync_busy"] <= 1
+            assert 0 <= journal["sync_busy"] <= 1
+            # On a disk in memory a sync takes less than a microsecond.
+            assert journal["sync_busy"] > 0 or journal["sync_p50_ms"] < 0.1
         assert journal["group_entries"] > 0
         assert sum(half["bytes"] for half in row["write_cache"]) > 0
         assert row["cpu_cores_used"] > 0
