@@ -82,10 +82,20 @@ class AnswerQueue:
             for sink, data in frames.items():
                 reported("writing answers", sink.write, data)
             return
-        # One call, during which the interpreter's lock is free, in place of one with it for each socket.
-        sent = _kernels.send_pieces(list(map(_free_descriptor, frames)), list(frames.values()))
-        for (sink, data), sent_bytes in zip(frames.items(), sent, strict=True):
+        for (sink, data), sent_bytes in zip(frames.items(), _sent_together(frames), strict=True):
             reported("writing answers", sink.write, data, sent_bytes)
+
+
+def _sent_together(frames: dict[AnswerSink, bytes]) -> list[int]:
+    """Send to each connection as much as its socket takes; return how many bytes those were.
+
+    One call, during which the interpreter's lock is free, in place of one with it for each socket.
+    """
+    try:
+        return _kernels.send_pieces(list(map(_free_descriptor, frames)), list(frames.values()))
+    except Exception as error:  # noqa: BLE001 - it raises before it sends: all are still to be written
+        report("sending answers together", error)
+        return [0] * len(frames)
 
 
 def _free_descriptor(sink: AnswerSink) -> int:
