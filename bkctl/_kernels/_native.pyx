@@ -5,6 +5,7 @@ Nothing here trusts what stands in a buffer: a record is looked at only where it
 buffer run without the interpreter lock.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SetItem
 from cpython.ref cimport Py_INCREF
@@ -512,12 +513,15 @@ def read_records(
         free(records)
 
 
-def write_and_sync(int descriptor, const unsigned char[::1] data not None, int64_t offset):
-    cdef Py_ssize_t size = data.shape[0]
-    cdef const unsigned char *start = &data[0] if size else NULL
+def write_and_sync(int descriptor, data not None, int64_t offset):
     cdef bkctl_synced done
-    with nogil:
-        done = bkctl_write_and_sync(descriptor, start, size, offset)
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            done = bkctl_write_and_sync(descriptor, <const unsigned char *>view.buf, view.len, offset)
+    finally:
+        PyBuffer_Release(&view)
     return <Py_ssize_t>done.wrote, done.write_error, done.sync_error, done.sync_ns
 
 
