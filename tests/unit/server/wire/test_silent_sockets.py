@@ -220,14 +220,20 @@ def test_a_new_client_gets_the_place_of_one_that_has_gone(monkeypatch: pytest.Mo
     monkeypatch.setattr(silent_sockets, "PAUSE_S", 3600.0)
     with ServedEngine(settings=NetworkSettings(connections_max=10)) as served:
         served.rig.add(7, 0)
-        clients = [WireClient(served.port) for _ in range(10)]
-        for client in clients:
-            ask(client, POLL)
-        served.until(lambda: len(served.server.silent_sockets) == 10, "not all are silent")
-        for client in clients:
-            client.close()
-        served.until(lambda: not len(served.server.silent_sockets), "nobody has looked")
-        assert served.server.connections > 10 - 5, "there is a place for each new client anyway"
+        # On a machine with other work all may have ended before this thread is back.
+        for _ in range(50):
+            clients = [WireClient(served.port) for _ in range(10)]
+            for client in clients:
+                ask(client, POLL)
+            served.until(lambda: len(served.server.silent_sockets) == 10, "not all are silent")
+            for client in clients:
+                client.close()
+            served.until(lambda: not len(served.server.silent_sockets), "nobody has looked")
+            if served.server.connections > 10 - 5:
+                break
+            served.until(lambda: served.server.connections == 0, "some connections are left")
+        else:
+            pytest.fail("there was a place for each new client anyway")
         for _ in range(5):
             with WireClient(served.port, Wire.V2) as client:
                 assert client.read(7, 0).code is ResultCode.OK
