@@ -22,8 +22,11 @@ TOGETHER_MIN = 4
 class AnswerSink(Protocol):
     """A connection, as far as answers go."""
 
-    def write(self, data: bytes, sent_bytes: int = 0) -> None:
-        """Send frames, or drop them when the connection is gone; so many bytes of them were sent before."""
+    def write(self, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0) -> None:
+        """Send frames, or drop them when the connection is gone.
+
+        Of these, so many bytes were sent before, in so many seconds.
+        """
 
     def free_descriptor(self) -> int:
         """Return the descriptor of the socket, to which frames may be sent before a :meth:`write`.
@@ -82,8 +85,11 @@ class AnswerQueue:
             for sink, data in frames.items():
                 reported("writing answers", sink.write, data)
             return
-        for (sink, data), sent_bytes in zip(frames.items(), _sent_together(frames), strict=True):
-            reported("writing answers", sink.write, data, sent_bytes)
+        started_s = self._loop.time()
+        sent = _sent_together(frames)
+        spent_s = (self._loop.time() - started_s) / len(frames)
+        for (sink, data), sent_bytes in zip(frames.items(), sent, strict=True):
+            reported("writing answers", sink.write, data, sent_bytes, spent_s)
 
 
 def _sent_together(frames: dict[AnswerSink, bytes]) -> list[int]:

@@ -201,20 +201,22 @@ class BookieConnection(asyncio.Protocol):
             return -1
         return -1 if transport.is_closing() or transport.get_write_buffer_size() else self._socket.fileno()
 
-    def write(self, data: bytes, sent_bytes: int = 0) -> None:
+    def write(self, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0) -> None:
         """Send frames; without a connection they are dropped, as no client waits for them any more.
 
-        Of these, ``sent_bytes`` went to the :meth:`free_descriptor` just now.
+        Of these, ``sent_bytes`` went to the :meth:`free_descriptor` just now, in so many seconds.
         """
         if self._transport is not None and not self._transport.is_closing():
             if self._handshaking:
                 # In clear it would stand among the records of TLS.
                 self._behind_handshake.append(data)
             else:
-                self._send(self._transport, data, sent_bytes)
+                self._send(self._transport, data, sent_bytes, spent_s)
             self._port.watch.answered(len(data))
 
-    def _send(self, transport: asyncio.Transport, data: bytes, sent_bytes: int = 0) -> None:
+    def _send(
+        self, transport: asyncio.Transport, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0
+    ) -> None:
         """Give frames, of which so many bytes were sent, to the connection's socket and transport."""
         size_bytes = len(data)
         self._untaken.handed(size_bytes)
@@ -224,7 +226,7 @@ class BookieConnection(asyncio.Protocol):
             sent_bytes = send_some(descriptor, data) if descriptor >= 0 else 0
         if sent_bytes < size_bytes:
             transport.write(memoryview(data)[sent_bytes:] if sent_bytes else data)
-        self._port.channel_writes.add(self._port.now_s() - started_s)
+        self._port.channel_writes.add(self._port.now_s() - started_s + spent_s)
 
     def respond(self, request: Request, since_s: float, response: Response) -> None:
         """Send the answer to a request that came at ``since_s``, from any thread."""

@@ -38,8 +38,8 @@ class Channel(Protocol):
     def free_descriptor(self) -> int:
         """Return the descriptor by which frames may go past the transport; -1 when they may not."""
 
-    def write(self, data: bytes, sent_bytes: int = 0) -> None:
-        """Send frames, of which so many bytes were sent, or drop them when the connection is gone."""
+    def write(self, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0) -> None:
+        """Send frames, of which so many bytes were sent before, or drop them when the connection is gone."""
 
     def pause_adds(self, paused: bool) -> None:
         """Stop reading, or go on, because of the adds in progress."""

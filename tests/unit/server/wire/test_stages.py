@@ -268,7 +268,7 @@ class Socket:
             raise ValueError("a socket's bug")
         return -1
 
-    def write(self, data: bytes, sent_bytes: int = 0) -> None:
+    def write(self, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0) -> None:
         if self._broken:
             raise ValueError("a socket's bug")
         assert sent_bytes == 0
