@@ -300,13 +300,14 @@ class GoneLedgers(Container[int]):
         assert isinstance(ledger, int)
         gone = self._known.get(ledger)
         if gone is None:
-            gone = self._known[ledger] = ledger in self._dead or self._is_nowhere(ledger)
+            gone = ledger in self._dead or self._is_nowhere(ledger)
             if gone and ledger in self._undecided:
-                del self._known[ledger]
                 raise RefusedError(
                     f"it has entries of ledger {ledger}, of which the index has nothing, and which is not"
                     " proved to be gone: bkctl index rebuild"
                 )
+            # Only now: the thread that reads the next log asks, too.
+            self._known[ledger] = gone
         return gone
 
     def _is_nowhere(self, ledger: int) -> bool:

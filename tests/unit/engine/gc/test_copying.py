@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import pytest
 
 from bkctl.engine.gc.copying import GoneLedgers, LivePieces, Piece, still_there
-from bkctl.errors import CorruptionError
+from bkctl.errors import CorruptionError, RefusedError
 from bkctl.kvstore.base import Delete
 from tests.support.storage_rig import entry_of
 from tests.unit.engine.gc.gc_rig import QUICK, GcRig, opened
@@ -99,6 +99,30 @@ def test_a_ledger_that_the_index_does_not_have_is_asked_for_once(monkeypatch: py
     assert sum(asked) == 1 + 3
     assert [ledger in gone for ledger in (1, 2, 3)] == [True, False, True]
     assert sum(asked) == 1 + 3
+
+
+def test_no_thread_takes_a_ledger_for_gone_that_another_one_is_about_to_refuse() -> None:
+    """Two logs are read at a time: the entries of a ledger that may be lost would be dropped with its log."""
+    answers: list[str] = []
+
+    class Undecided(Container[int]):
+        def __contains__(self, ledger: object) -> bool:
+            if not answers:
+                answers.append("asked")
+                try:
+                    answers.append("gone" if ledger in gone else "alive")
+                except RefusedError:
+                    answers.append("refused")
+            return True
+
+    rig = filled()
+    with rig.lock:
+        rig.storage.delete_ledger(3)
+    rig.storage.flush()
+    gone = GoneLedgers(rig.storage, [], Undecided())
+    with pytest.raises(RefusedError, match="ledger 3"):
+        assert 3 in gone
+    assert answers == ["asked", "refused"]
 
 
 def test_an_entry_without_a_row_of_its_ledger_lives_if_the_index_has_it() -> None:
