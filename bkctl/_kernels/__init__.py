@@ -51,11 +51,11 @@ read_answers = _twin.read_answers
 read_records = _twin.read_records
 leading_records = _twin.leading_records
 scan_v3_reads = _twin.scan_v3_reads
-write_and_sync = _twin.write_and_sync if hasattr(_twin, "write_and_sync") else _python.write_and_sync
-send_pieces = _twin.send_pieces if hasattr(_twin, "send_pieces") else _python.send_pieces
 v3_read_answers = _twin.v3_read_answers
 gather_entries = _twin.gather_entries
 # A build that is older than these does not have them, and is right in everything else.
+write_and_sync = _twin.write_and_sync if hasattr(_twin, "write_and_sync") else _python.write_and_sync
+send_pieces = _twin.send_pieces if hasattr(_twin, "send_pieces") else _python.send_pieces
 records_but = _twin.records_but if hasattr(_twin, "records_but") else _python.records_but
 gather_at = _twin.gather_at if hasattr(_twin, "gather_at") else _python.gather_at
 shifted = _twin.shifted if hasattr(_twin, "shifted") else _python.shifted

@@ -311,9 +311,7 @@ class WriteStage:
         """Count the adds of a run by ledger; the bytes are shared by entries."""
         entry_bytes = size_bytes / sum(counts)
         for descriptor, adds in zip(ledgers, counts, strict=True):
-            counter = self._busiest.counter(descriptor.ledger)
-            counter.entries += adds
-            counter.bytes += adds * entry_bytes
+            self._busiest.add(descriptor.ledger, adds, adds * entry_bytes)
 
     def busiest_ledgers(self, count: int) -> list[LedgerAdds]:
         """Return what the ledgers have got that get the most entries at present, the busiest first."""

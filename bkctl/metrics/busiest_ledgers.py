@@ -81,7 +81,7 @@ class BusiestLedgers:
         self._counters[ledger] = counter
         return counter
 
-    def add(self, ledger: int, entries: int, size_bytes: int) -> None:
+    def add(self, ledger: int, entries: int, size_bytes: float) -> None:
         """Count a batch of one ledger."""
         counter = self.counter(ledger)
         counter.entries += entries

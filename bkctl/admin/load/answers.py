@@ -62,7 +62,8 @@ class AnswerCounter:
             # This byte of each answer; those of successes are the same.
             column = data[position + place : end : size]
             good = min(good, len(column) - len(column.lstrip(bytes((byte,)))))
-        self.codes[0] += good
+        if good:
+            self.codes[0] += good
         return good
 
     def _one(self, frame: bytes, size: int) -> None:

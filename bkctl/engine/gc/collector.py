@@ -56,8 +56,8 @@ class Collector:
     ``delete_ledger`` forgets a ledger unless entries of it have just come, and returns whether it did. With
     ``replicas`` the collector also looks for ledgers that only other bookies keep any more. ``rows`` is an
     open ``metadata-cache`` store, which becomes the collector's. A compaction gives way to the adds that
-    ``adds`` counts. :meth:`start` and :meth:`stop` are called
-    once; the thread calls :meth:`collect`, which takes one caller at a time.
+    ``adds`` counts. :meth:`start` and :meth:`stop` are called once; the thread calls :meth:`collect`, which
+    takes one caller at a time.
     """
 
     def __init__(

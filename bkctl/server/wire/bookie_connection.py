@@ -15,6 +15,7 @@ import socket
 from functools import partial
 from typing import cast
 
+from bkctl import _kernels
 from bkctl.protocol.connection import ServerConnection
 from bkctl.protocol.events import Answer, Close, Refusal, StartTls
 from bkctl.protocol.messages import (
@@ -29,7 +30,7 @@ from bkctl.protocol.messages import (
 from bkctl.protocol.runs import AddRun, ReadRun
 from bkctl.protocol.wire import encode_response
 from bkctl.server.wire.add_runs import add_one_by_one
-from bkctl.server.wire.client_socket import keep_alive, send_some, unread_bytes, unsent_bytes
+from bkctl.server.wire.client_socket import keep_alive, unread_bytes, unsent_bytes
 from bkctl.server.wire.connection_memory import READ_BYTES
 from bkctl.server.wire.port import Port
 from bkctl.server.wire.read_runs import ReadRunJob
@@ -222,8 +223,8 @@ class BookieConnection(asyncio.Protocol):
         self._untaken.handed(size_bytes)
         started_s = self._port.now_s()
         if not sent_bytes and size_bytes >= SENT_BYTES_MIN:
-            descriptor = self.free_descriptor()
-            sent_bytes = send_some(descriptor, data) if descriptor >= 0 else 0
+            # The transport meets an error of the socket again, and ends the connection by it.
+            (sent_bytes,) = _kernels.send_pieces([self.free_descriptor()], [data])
         if sent_bytes < size_bytes:
             transport.write(memoryview(data)[sent_bytes:] if sent_bytes else data)
         self._port.channel_writes.add(self._port.now_s() - started_s + spent_s)

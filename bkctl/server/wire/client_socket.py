@@ -1,9 +1,8 @@
-"""The socket of a client: keepalive, answers sent past the loop's transport, and those that wait in it."""
+"""The socket of a client: keepalive, and the bytes that wait in it."""
 
 from __future__ import annotations
 
 import fcntl
-import os
 import socket
 import sys
 import termios
@@ -25,20 +24,6 @@ def keep_alive(connected: socket.socket | None) -> None:
 def unread_bytes(connected: socket.socket | None) -> int:
     """Return how many bytes have come and were not read; 0 for a socket that is closed."""
     return _asked(connected, termios.FIONREAD)
-
-
-def send_some(descriptor: int, data: bytes) -> int:
-    """Send as much of ``data`` as the socket takes at once, and return how many bytes that were.
-
-    The interpreter's lock is free while the system copies the bytes, and while it has a client on the same
-    machine take them. A loop's transport keeps it: that was a third of all the time for which anybody held it
-    while eight clients read in order. 0 also stands for an error of the socket, which the transport meets
-    again, and ends the connection by.
-    """
-    try:
-        return os.write(descriptor, data)
-    except OSError:
-        return 0
 
 
 def unsent_bytes(connected: socket.socket | None) -> int:
