@@ -19,6 +19,14 @@ from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, GcRig, opened
 WAIT_S = 20
 
 
+def half_dead(*, transactional: bool = False) -> GcRig:
+    """Several logs with 24 entries of each of two ledgers, the first of which is deleted."""
+    rig = opened(transactional=transactional)
+    rig.fill([1, 2], entries=24)
+    rig.cluster.live.remove(1)
+    return rig
+
+
 def compactor_of(rig: GcRig) -> LogCompactor:
     return rig.collector._compactions._compactor
 
@@ -58,9 +66,7 @@ def reading_threads() -> list[str]:
 
 @TRANSACTIONAL
 def test_a_flush_behind_the_reading_of_the_next_log_wins(transactional: bool) -> None:
-    rig = opened(transactional=transactional)
-    rig.fill([1, 2], entries=24)
-    rig.cluster.live.remove(1)
+    rig = half_dead(transactional=transactional)
     newer: dict[int, bytes] = {}
 
     def overwrite() -> None:
@@ -80,9 +86,7 @@ def test_a_flush_behind_the_reading_of_the_next_log_wins(transactional: bool) ->
 
 @TRANSACTIONAL
 def test_a_ledger_deleted_behind_the_reading_of_the_next_log_does_not_come_back(transactional: bool) -> None:
-    rig = opened(transactional=transactional)
-    rig.fill([1, 2], entries=24)
-    rig.cluster.live.remove(1)
+    rig = half_dead(transactional=transactional)
 
     def delete() -> None:
         next_is_read(rig)
@@ -96,9 +100,7 @@ def test_a_ledger_deleted_behind_the_reading_of_the_next_log_does_not_come_back(
 
 @TRANSACTIONAL
 def test_damage_in_the_next_log_sets_that_log_aside_and_no_other(transactional: bool) -> None:
-    rig = opened(transactional=transactional)
-    rig.fill([1, 2], entries=24)
-    rig.cluster.live.remove(1)
+    rig = half_dead(transactional=transactional)
     names = rig.log_names()
     rig.faulty.inject(FaultRule("open", f"/{names[1]}", error_number=errno.EIO))
     report = rig.collect(MAJOR)
@@ -109,9 +111,7 @@ def test_damage_in_the_next_log_sets_that_log_aside_and_no_other(transactional: 
 
 
 def test_without_a_thread_each_log_is_read_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = opened()
-    rig.fill([1, 2], entries=24)
-    rig.cluster.live.remove(1)
+    rig = half_dead()
     refused: list[EngineThread] = []
 
     def refuse(thread: EngineThread) -> None:
@@ -125,9 +125,7 @@ def test_without_a_thread_each_log_is_read_in_its_turn(monkeypatch: pytest.Monke
 
 
 def test_a_compaction_that_ends_early_leaves_no_reading_behind() -> None:
-    rig = opened()
-    rig.fill([1, 2], entries=24)
-    rig.cluster.live.remove(1)
+    rig = half_dead()
     compactions = rig.collector._compactions
     # Behind the first log.
     at_first_copy(rig, lambda: compactions.suspend(list(compactions._last_s)))
@@ -140,9 +138,7 @@ def test_a_compaction_that_ends_early_leaves_no_reading_behind() -> None:
 
 
 def test_a_log_without_room_is_left_out_and_the_one_behind_it_is_read_anew() -> None:
-    rig = opened()
-    rig.fill([1, 2], entries=24)
-    rig.cluster.live.remove(1)
+    rig = half_dead()
     compactions = rig.collector._compactions
     way_of, left = compactions._way_of, []
 

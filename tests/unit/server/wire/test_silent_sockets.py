@@ -216,6 +216,17 @@ def test_half_a_frame_behind_a_long_poll_is_waited_for_and_timed_out() -> None:
         served.until_idle()
 
 
+def ten_go(served: ServedEngine) -> None:
+    """Have ten clients wait for a long poll each, and go; the server has seen it of all when this returns."""
+    clients = [WireClient(served.port) for _ in range(10)]
+    for client in clients:
+        ask(client, POLL)
+    served.until(lambda: len(served.server.silent_sockets) == 10, "not all are silent")
+    for client in clients:
+        client.close()
+    served.until(lambda: not len(served.server.silent_sockets), "nobody has looked")
+
+
 def test_a_new_client_gets_the_place_of_one_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silent_sockets, "PAUSE_S", 3600.0)
     with ServedEngine(settings=NetworkSettings(connections_max=10)) as served:
@@ -227,13 +238,7 @@ def test_a_new_client_gets_the_place_of_one_that_has_gone(monkeypatch: pytest.Mo
 
         # On a machine with other work most may have ended before this thread is back.
         for _ in range(50):
-            clients = [WireClient(served.port) for _ in range(10)]
-            for client in clients:
-                ask(client, POLL)
-            served.until(lambda: len(served.server.silent_sockets) == 10, "not all are silent")
-            for client in clients:
-                client.close()
-            served.until(lambda: not len(served.server.silent_sockets), "nobody has looked")
+            ten_go(served)
             if served.server.connections > 10 - 5:
                 break
             served.loop.call_soon_threadsafe(end_all)
@@ -250,13 +255,7 @@ def test_polls_of_clients_that_have_gone_make_room_for_others(monkeypatch: pytes
     monkeypatch.setattr(silent_sockets, "PAUSE_S", 3600.0)
     with ServedEngine(settings=NetworkSettings(long_polls_max=10)) as served, WireClient(served.port) as new:
         served.rig.add(7, 0)
-        clients = [WireClient(served.port) for _ in range(10)]
-        for client in clients:
-            ask(client, POLL)
-        served.until(lambda: len(served.server.silent_sockets) == 10, "not all are silent")
-        for client in clients:
-            client.close()
-        served.until(lambda: not len(served.server.silent_sockets), "nobody has looked")
+        ten_go(served)
 
         def is_taken() -> bool:
             """Whether a poll of 1 ms is answered; a refused one makes room for the next."""
