@@ -350,7 +350,8 @@ class Journal:
                 written = file.position + sum(map(len, pieces))
                 if written > end:
                     raise _wrong_size(file)
-                if at_once and written == end:
+                # Once: portions without bytes may come behind it, and a sync that failed is not tried again.
+                if at_once and synced is None and written == end:
                     synced = _write_synced(file, pieces, direct=self._direct)
                 else:
                     file.write(pieces, direct=self._direct and not early)

@@ -10,6 +10,7 @@ import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import JournalBatch
+from bkctl.engine.journal.journal import WRITE_BYTES_MAX
 from bkctl.engine.journal.journal_file import JournalFile
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.errors import BkctlError, storage_error
@@ -140,6 +141,27 @@ def test_a_sync_that_fails_is_no_success_and_ends_the_journal() -> None:
         assert journal.mark == before
         journal.stop()
     assert len(failures) == 1
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_group_is_synced_once_also_when_its_last_portion_has_no_bytes(*, fails: bool) -> None:
+    """Behind a batch that makes portions of its own, without padding, the one for the sync alone has none."""
+    system, gate = gated("sync", memory(), first=2)
+    sink = RecordingSink()
+    settings = JournalSettings(preallocation_bytes=0, buffered_bytes_max=16 << 20, format_version=4)
+    with running(system, settings) as journal:
+        journal.append(batch_of([body(1, 0)], sink, 0))
+        gate.await_reached()
+        journal.append(batch_of([body(1, 1, WRITE_BYTES_MAX + 1)], sink, 1))
+        journal.append(JournalBatch([], 0, 0, sink, 2))
+        # The first sync of the group fails, or the second one that must not come.
+        system.inject(FaultRule("sync", ".txn", first=1 if fails else 2, count=1))
+        gate.opened.set()
+        sink.wait_for(3)
+        assert journal.meters.groups == 2
+        expected = ([0], [1, 2]) if fails else ([0, 1, 2], [])
+        assert (sink.journaled_contexts, sink.failed_contexts) == expected
+        assert (journal.failure is not None) == fails
 
 
 @pytest.mark.parametrize("here", [True, False], ids=["journal thread", "force-write thread"])
