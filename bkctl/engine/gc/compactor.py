@@ -46,7 +46,7 @@ class Compactor(LogCompactor):
         where the index has it, NoSpaceError, StorageError; the log is still there then, and nothing is lost.
         """
         copied = Copied()
-        with closing(self._pieces(log_id, dead, holes, copied)) as pieces:
+        with closing(self._pieces(log_id, dead, holes, copied, rows)) as pieces:
             for piece in pieces:
                 copied.add(self._storage.while_quiet(partial(self._move, piece)))
         self._check_none_left(log_id, dead, copied, rows)

@@ -106,12 +106,14 @@ class Piece:
 class Copied:
     """The number of entries and bytes that were copied of a log.
 
-    ``is_all`` says that the log's records prove that no row of a live ledger points at another one.
+    ``is_all`` says that the log's records prove that no row of a live ledger points at another one,
+    ``is_behind_count`` that the index was asked for them only when its rows into the log had been counted.
     """
 
     entries: int = 0
     bytes: int = 0
     is_all: bool = False
+    is_behind_count: bool = False
 
     def add(self, piece: Piece) -> None:
         """Add one more piece."""

@@ -17,10 +17,14 @@ from bkctl.vfs import WritableFileSystem
 
 
 class _Reading:
-    """The reading of one log, which is one piece ahead of its compaction."""
+    """The reading of one log, which is one piece ahead of its compaction.
 
-    def __init__(self, log_id: int, pieces: LivePieces) -> None:
+    ``is_behind_count`` says that the rows into the log were counted before the reading began.
+    """
+
+    def __init__(self, log_id: int, pieces: LivePieces, *, is_behind_count: bool) -> None:
         self.log_id = log_id
+        self.is_behind_count = is_behind_count
         self.pieces = pieces
         self.ahead = OneAhead(iter(pieces), f"reading log {log_id:x} ahead")
 
@@ -53,7 +57,7 @@ class LogCompactor:
         self._going_on = going_on
         self._is_asked = is_asked
         #: Makes the reading of the log that follows the one of an id.
-        self._following: dict[int, Callable[[], _Reading]] = {}
+        self._following: dict[int, Callable[[RowCounts | None], _Reading]] = {}
         self._next: _Reading | None = None
 
     @contextmanager
@@ -78,12 +82,12 @@ class LogCompactor:
             self._next.ahead.close()
             self._next = None
 
-    def _begin_following(self, log_id: int) -> None:
+    def _begin_following(self, log_id: int, rows: RowCounts | None) -> None:
         """Begin to read the log behind this one; where the system gives no thread, it is read in its turn."""
         begin = self._following.get(log_id)
         if begin is None:
             return
-        reading = begin()
+        reading = begin(rows)
         try:
             reading.ahead.begin()
         except StorageError:
@@ -91,14 +95,21 @@ class LogCompactor:
         else:
             self._next = reading
 
-    def _reading(self, log_id: int, holes: Sequence[tuple[int, int]], dead: Container[int]) -> _Reading:
+    def _reading(
+        self, log_id: int, holes: Sequence[tuple[int, int]], dead: Container[int], rows: RowCounts | None
+    ) -> _Reading:
         pieces = LivePieces(
             self._storage, self._filesystem, self._settings, log_id, dead, holes, going_on=self._going_on
         )
-        return _Reading(log_id, pieces)
+        return _Reading(log_id, pieces, is_behind_count=rows is not None and rows.are_counted)
 
     def _pieces(
-        self, log_id: int, dead: Container[int], holes: Sequence[tuple[int, int]], copied: Copied
+        self,
+        log_id: int,
+        dead: Container[int],
+        holes: Sequence[tuple[int, int]],
+        copied: Copied,
+        rows: RowCounts | None,
     ) -> Generator[Piece]:
         """Yield the live entries of a log, as fast as the rate limit allows; ``copied`` learns if it is all.
 
@@ -109,10 +120,11 @@ class LogCompactor:
             self._next = None
         else:
             self._forget_next()
-            reading = self._reading(log_id, holes, dead)
+            reading = self._reading(log_id, holes, dead, rows)
+        copied.is_behind_count = reading.is_behind_count
         # One piece is read while the one before it is copied and synced.
         with reading.ahead as ahead:
-            self._begin_following(log_id)
+            self._begin_following(log_id, rows)
             for whole in ahead:
                 for piece in whole.portions() if self._is_asked() else [whole]:
                     self._going_on()

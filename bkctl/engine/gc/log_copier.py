@@ -64,7 +64,7 @@ class LogCopier(LogCompactor):
         target: LogWriter | None = None
         done = False
         try:
-            with closing(self._pieces(log_id, dead, holes, copied)) as pieces:
+            with closing(self._pieces(log_id, dead, holes, copied, rows)) as pieces:
                 for piece in pieces:
                     if target is None:
                         target = self._begin(directory)
@@ -110,12 +110,11 @@ class LogCopier(LogCompactor):
         if copied.is_all:
             return
         if rows is not None:
-            before = rows.counted(log_id)
-            if before == copied.entries:
-                return
-            # Counted behind the copying: entries whose rows a flush has changed by now must not count,
-            # or they would make up for rows of which nothing was found.
-            if before is None and rows.count(log_id) == self._still_named(log_id, copies):
+            counted = rows.count(log_id)
+            # Counted behind the copying, or behind the reading ahead: entries whose rows a flush has changed
+            # by now must not count, or they would make up for rows of which nothing was found.
+            is_behind = copied.is_behind_count
+            if counted == (copied.entries if is_behind else self._still_named(log_id, copies)):
                 return
         self._refuse_rows(log_id, dead, self._keys_in(copies))
 

@@ -110,6 +110,37 @@ def test_damage_in_the_next_log_sets_that_log_aside_and_no_other(transactional: 
     assert reading_threads() == []
 
 
+@TRANSACTIONAL
+def test_an_entry_overwritten_behind_the_reading_makes_up_for_none_that_is_lost(transactional: bool) -> None:
+    """The rows into the next log are counted with an entry less than its first piece has."""
+    rig = half_dead(transactional=transactional)
+    # The log that is compacted second.
+    settled = 2
+    overwritten, *_, hurt = entries_in(rig, 2, settled, 24)
+    with_another_ledger(rig, hurt)
+
+    def overwrite() -> None:
+        assert next_is_read(rig) == settled
+        rig.write(2, [overwritten], tag="newer")
+        rig.storage.flush()
+
+    at_first_copy(rig, overwrite)
+    report = rig.collect(MAJOR)
+    assert report.compacted_logs > 2
+    assert list(rig.collector.status().set_aside) == [settled]
+    assert f"{settled}.log" in rig.log_names()
+    assert entries_in(rig, 2, settled, 24)
+
+
+def with_another_ledger(rig: GcRig, entry: int) -> None:
+    """Flip one bit of the ledger id of the record of an entry of ledger 2."""
+    (place,) = rig.locations.places([key_of(2, entry)])
+    file = rig.disk.open_to_write(compactor_of(rig)._path(place >> 32))
+    file.write_at(place & 0xFFFF_FFFF, (2 ^ 0x100).to_bytes(8, "big"))
+    file.sync()
+    file.close()
+
+
 def test_without_a_thread_each_log_is_read_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = half_dead()
     refused: list[EngineThread] = []
