@@ -12,7 +12,7 @@ from bkctl.engine.gc.reports import PassReport
 from bkctl.errors import BkctlError, BookieIOError
 from bkctl.scan.directory import SCRATCH_NAME, find_directories
 from bkctl.vfs.faulty import FaultRule
-from bkctl.vfs.memory import MemoryFileSystem
+from bkctl.vfs.memory import MemoryFile, MemoryFileSystem
 from tests.support.grades import times
 from tests.support.storage_rig import DIRECTORY
 from tests.unit.engine.gc.gc_rig import MAJOR
@@ -79,6 +79,36 @@ def test_a_full_disk_is_compacted_by_way_of_another() -> None:
     assert scratch_files(rig) == links(rig) == []
     check_live(rig)
     check_live(rig.cut(None).open_again())
+
+
+def test_a_log_that_was_read_ahead_gives_its_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log that is open, removal frees nothing: its copy could not be brought back."""
+    rig = filled(entries_unflushed_max=1)
+    rig.disk.disks["/l0"] += 1 << 20
+    opened: list[MemoryFile] = []
+    removed: list[int] = []
+    still_open: list[str] = []
+    open_file, remove = rig.disk.open, rig.entry_logger.remove
+
+    def opening(path: str) -> MemoryFile:
+        opened.append(open_file(path))
+        return opened[-1]
+
+    def removing(log_id: int) -> None:
+        remove(log_id)
+        path = rig.entry_logger.path(log_id)
+        still_open.extend(file.path for file in opened if file.path == path and not file._closed)
+        removed.append(log_id)
+        if len(removed) == 1:
+            # Somebody takes the room that the first log gives back: the next one needs the other disk.
+            rig.disk.disks["/l0"] = used_bytes(rig) + FREE_BYTES
+
+    monkeypatch.setattr(rig.disk, "open", opening)
+    monkeypatch.setattr(rig.entry_logger, "remove", removing)
+    assert compacted(rig.collect(MAJOR)) == len(removed) > 1
+    assert any(file.path.startswith(SCRATCH) for file in opened)
+    assert still_open == []
+    check_live(rig)
 
 
 def test_without_a_scratch_directory_the_log_stays_and_says_why() -> None:

@@ -226,6 +226,8 @@ class Compactions:
         free_bytes = self._filesystem.disk_space(self._storage.directory).free_bytes
         if policy.fits(usage.remaining_bytes, free_bytes, self._settings):
             return self._compactor.compact, ""
+        # A descriptor would keep the room of a log that goes by another way.
+        self._compactor.forget_next()
         needed = usage.remaining_bytes + self._settings.free_bytes_min
         obstacle = f"needs {needed} bytes of disk, {free_bytes} are free"
         if not self._settings.scratch_directories:

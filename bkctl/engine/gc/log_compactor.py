@@ -75,9 +75,10 @@ class LogCompactor:
             yield
         finally:
             self._following = {}
-            self._forget_next()
+            self.forget_next()
 
-    def _forget_next(self) -> None:
+    def forget_next(self) -> None:
+        """Give up what was read of the next log, and its descriptor."""
         if self._next is not None:
             self._next.ahead.close()
             self._next = None
@@ -119,7 +120,7 @@ class LogCompactor:
         if reading is not None and reading.log_id == log_id:
             self._next = None
         else:
-            self._forget_next()
+            self.forget_next()
             reading = self._reading(log_id, holes, dead, rows)
         copied.is_behind_count = reading.is_behind_count
         # One piece is read while the one before it is copied and synced.
