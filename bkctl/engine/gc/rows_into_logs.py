@@ -19,20 +19,29 @@ _KEY = struct.Struct(">qq")
 _SIZE_BYTES = 4
 _OFFSET = 0xFFFF_FFFF
 
+#: Rows read in a step of work. A batch counts as some rows at least: of an index file each page is a batch,
+#: and each ledger has one.
+_STEP_ROWS = 1024
+_BATCH_ROWS_MIN = 64
+
 
 def rows_pointing(
     locations: EntryLocations, log_ids: Collection[int], going_on: Callable[[], None]
 ) -> Iterator[tuple[bytes, int]]:
     """Yield the key and the location of each row that points into one of the logs, in the order of the keys.
 
-    Reads the whole index once, some thousand rows at a time, and calls ``going_on`` in between. Raises
-    StorageError, CorruptionError, and what ``going_on`` raises.
+    Reads the whole index once and calls ``going_on`` between steps of some thousand rows, since it may wait.
+    Raises StorageError, CorruptionError, and what ``going_on`` raises.
     """
     wanted = frozenset(log_ids)
     if not wanted:
         return
+    rows = _STEP_ROWS
     for keys, places in locations.batches():
-        going_on()
+        if rows >= _STEP_ROWS:
+            rows = 0
+            going_on()
+        rows += max(len(keys), _BATCH_ROWS_MIN)
         logs = [place >> 32 for place in places]
         if wanted.isdisjoint(logs):
             continue

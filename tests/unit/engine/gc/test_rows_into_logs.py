@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from bkctl.engine.gc import settled_logs
 from bkctl.engine.gc.log_copier import LogCopier
 from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows, rows_into, rows_pointing
+from bkctl.engine.ledger_storage import EntryLocations
 from bkctl.errors import BookieIOError, CorruptionError
 from bkctl.scan.lost_sectors import SECTOR_BYTES
 from bkctl.types import DigestType
@@ -339,3 +340,22 @@ def test_a_lost_sector_behind_the_last_entry_is_no_doubt(sector_rest: int) -> No
     rig.cluster.live -= {1}
     report = rig.collect(MAJOR)
     assert (report.set_aside_logs, report.compacted_logs) == (0, 1)
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(1, 10), (256, 40), (4096, 160)])
+def test_a_step_of_reading_the_index_is_some_of_its_batches(rows: int, steps: int) -> None:
+    """The pause behind each page of an index file, of one ledger with one entry, would be all of the time."""
+    called: list[None] = []
+    list(rows_pointing(Batches(160, rows), [1], lambda: called.append(None)))
+    assert len(called) == steps
+
+
+class Batches(EntryLocations):
+    """An index with so many batches of so many rows into log 1."""
+
+    def __init__(self, count: int, rows: int) -> None:
+        self._batch = ([bytes(16)] * rows, [1 << 32] * rows)
+        self._count = count
+
+    def batches(self) -> Iterator[tuple[list[bytes], Sequence[int]]]:
+        yield from [self._batch] * self._count
