@@ -364,12 +364,13 @@ class BookieConnection(asyncio.Protocol):
         self._handshaking = True
         self._port.handshakes.begin(self)
         self._handshake_task = asyncio.ensure_future(self._handshake(self._transport))
+        self._handshake_task.add_done_callback(partial(self._handshake_ended, self._transport))
         self._port.keep(self._handshake_task)
 
     async def _handshake(self, transport: asyncio.Transport) -> None:
         assert self._port.tls is not None
         try:
-            if self.write_paused:
+            if self.write_paused and self._transport is not None:
                 # The transport says it to TLS alone later, which knows nothing of a buffer that was full.
                 self._writable = asyncio.Event()
                 await asyncio.wait_for(self._writable.wait(), self._port.handshake_timeout_s)
@@ -383,10 +384,7 @@ class BookieConnection(asyncio.Protocol):
                 ssl_handshake_timeout=self._port.handshake_timeout_s,
             )
         except (OSError, asyncio.CancelledError) as error:
-            self._port.handshakes.failed(self, error)
-            transport.abort()
-            # No other code reports it as long as the handshake goes on.
-            self.connection_lost(None)
+            self._fail_handshake(transport, error)
             return
         finally:
             self._handshake_task = None
@@ -404,6 +402,19 @@ class BookieConnection(asyncio.Protocol):
                 self._send(secured, data)
         self.turns.go_on()
         self._set_reading()
+
+    def _handshake_ended(self, transport: asyncio.Transport, task: asyncio.Future[None]) -> None:
+        """End the connection where the task was cancelled before it began, and so has done nothing."""
+        if task.cancelled():
+            self._handshake_task = None
+            self._fail_handshake(transport, asyncio.CancelledError())
+            self._port.handshakes.end(self)
+
+    def _fail_handshake(self, transport: asyncio.Transport, error: BaseException) -> None:
+        self._port.handshakes.failed(self, error)
+        transport.abort()
+        # No other code reports it as long as the handshake goes on.
+        self.connection_lost(None)
 
     def _end_wait(self) -> None:
         """Let the handshake go on that waits for the transport's buffer."""
