@@ -79,9 +79,11 @@ class LogCompactor:
 
     def forget_next(self) -> None:
         """Give up what was read of the next log, and its descriptor."""
-        if self._next is not None:
-            self._next.ahead.close()
-            self._next = None
+        # Before it is closed: a reading that was closed must not be waited for, also when that failed.
+        reading, self._next = self._next, None
+        if reading is not None:
+            with suppress(StorageError):
+                reading.ahead.close()
 
     def _begin_following(self, log_id: int, rows: RowCounts | None) -> None:
         """Begin to read the log behind this one; where the system gives no thread, it is read in its turn."""

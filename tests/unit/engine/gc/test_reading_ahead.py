@@ -12,16 +12,16 @@ import pytest
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.gc.log_compactor import LogCompactor
 from bkctl.errors import StorageError
-from bkctl.vfs.faulty import FaultRule
+from bkctl.vfs.faulty import FaultRule, FaultyFile
 from tests.support.storage_rig import key_of
 from tests.unit.engine.gc.gc_rig import MAJOR, TRANSACTIONAL, GcRig, opened
 
 WAIT_S = 20
 
 
-def half_dead(*, transactional: bool = False) -> GcRig:
+def half_dead(**changes: object) -> GcRig:
     """Several logs with 24 entries of each of two ledgers, the first of which is deleted."""
-    rig = opened(transactional=transactional)
+    rig = opened(**changes)
     rig.fill([1, 2], entries=24)
     rig.cluster.live.remove(1)
     return rig
@@ -184,4 +184,35 @@ def test_a_log_without_room_is_left_out_and_the_one_behind_it_is_read_anew() -> 
     assert left
     assert report.compacted_logs > 1
     assert compactor_of(rig)._path(left[0]).rsplit("/", 1)[1] in rig.log_names()
+    rig.check(2, 24)
+
+
+def test_a_reading_that_was_given_up_with_an_error_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next pass begins with the log that was read ahead when the one before it ended."""
+    # Behind its first piece the log is still open.
+    rig = half_dead(entries_unflushed_max=2)
+    compactions = rig.collector._compactions
+    given_up: list[int] = []
+    close = FaultyFile.close
+
+    def closing(file: FaultyFile) -> None:
+        close(file)
+        if given_up and file.path.endswith(f"/{given_up[0]:x}.log"):
+            raise StorageError("closing", path=file.path)
+
+    def suspend() -> None:
+        given_up.append(next_is_read(rig))
+        compactions.suspend(list(compactions._last_s))
+
+    monkeypatch.setattr(FaultyFile, "close", closing)
+    at_first_copy(rig, suspend)
+    report = rig.collect(MAJOR)
+    assert (report.failure, report.compacted_logs) == (None, 1)
+    monkeypatch.setattr(FaultyFile, "close", close)
+    compactions.resume(list(compactions._last_s))
+    begun = threading.Thread(target=rig.collect, args=(MAJOR,), daemon=True)
+    begun.start()
+    begun.join(WAIT_S)
+    assert not begun.is_alive()
+    assert f"{given_up[0]:x}.log" not in rig.log_names()
     rig.check(2, 24)
