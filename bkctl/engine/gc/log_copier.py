@@ -119,10 +119,11 @@ class LogCopier(LogCompactor):
         self._refuse_rows(log_id, dead, self._keys_in(copies))
 
     def _still_named(self, source: int, copies: Sequence[str]) -> int:
-        """Count the entries of the copies whose rows name their source."""
+        """Count the entries of the copies whose rows name their source; raises what ``going_on`` does."""
         locations = self._storage.locations
         count = 0
         for keys in self._keys_in(copies):
+            self._going_on()
             count += sum(place != ABSENT and place >> 32 == source for place in locations.places(keys))
         return count
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.gc.log_compactor import LogCompactor
+from bkctl.engine.gc.log_copier import LogCopier
+from bkctl.engine.gc.pace import StoppedError
 from bkctl.errors import StorageError
 from bkctl.vfs.faulty import FaultRule, FaultyFile
 from tests.support.storage_rig import key_of
@@ -215,4 +217,25 @@ def test_a_reading_that_was_given_up_with_an_error_is_not_waited_for(monkeypatch
     begun.join(WAIT_S)
     assert not begun.is_alive()
     assert f"{given_up[0]:x}.log" not in rig.log_names()
+    rig.check(2, 24)
+
+
+def test_a_stop_does_not_wait_until_all_rows_of_a_copy_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first log is read before its rows are counted, so that all of its copy is asked for again."""
+    rig = half_dead(transactional=True)
+    still_named, stopped = LogCopier._still_named, []
+
+    def stop_before(copier: LogCopier, source: int, copies: Sequence[str]) -> int:
+        rig.collector._pace.stop()
+        try:
+            return still_named(copier, source, copies)
+        except StoppedError:
+            stopped.append(source)
+            raise
+
+    monkeypatch.setattr(LogCopier, "_still_named", stop_before)
+    with pytest.raises(StoppedError):
+        rig.collect(MAJOR)
+    assert stopped
+    assert not [name for name in rig.log_names() if "compact" in name]
     rig.check(2, 24)
