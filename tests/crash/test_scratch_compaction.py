@@ -11,7 +11,7 @@ import pytest
 from bkctl.engine.gc.reports import PassReport
 from bkctl.errors import BkctlError, BookieIOError
 from bkctl.scan.directory import SCRATCH_NAME, find_directories
-from bkctl.vfs.faulty import FaultRule
+from bkctl.vfs.faulty import FaultRule, FileOperation
 from bkctl.vfs.memory import MemoryFile, MemoryFileSystem
 from tests.support.grades import times
 from tests.support.storage_rig import DIRECTORY
@@ -283,6 +283,32 @@ def test_a_scratch_disk_that_fails_does_not_stop_the_collection() -> None:
     rig.cluster.live.remove(1)
     report = rig.collect()
     assert (report.failure, report.deleted_ledgers) == (None, 1)
+
+
+@pytest.mark.parametrize("operation", ["make_directories", "create", "write", "rename"])
+def test_a_scratch_disk_that_fails_does_not_keep_logs_with_room_from_being_compacted(
+    operation: FileOperation,
+) -> None:
+    rig = filled()
+    way_of, by_scratch = rig.collector._compactions._way_of, []
+
+    def room_behind_the_first(usage):  # type: ignore[no-untyped-def]
+        if len(by_scratch) == 1:
+            rig.disk.disks["/l0"] += 1 << 20
+        by_scratch.append(usage.log_id)
+        return way_of(usage)
+
+    rig.collector._compactions._way_of = room_behind_the_first  # type: ignore[method-assign]
+    rig.faulty.inject(FaultRule(operation, lambda path: path.startswith(SCRATCH), error_number=errno.EROFS))
+    report = rig.collect(MAJOR)
+    assert report.failure is None
+    assert report.compacted_logs == len(by_scratch) - 1 > 0
+    assert f"{by_scratch[0]:x}.log" in rig.log_names()
+    check_live(rig)
+    rig.faulty.heal()
+    assert compacted(rig.collect(MAJOR))
+    assert f"{by_scratch[0]:x}.log" not in rig.log_names()
+    check_live(rig)
 
 
 def test_a_link_that_may_not_be_durable_is_not_relied_on() -> None:

@@ -99,6 +99,12 @@ class ScratchCompactor(LogCopier):
                 found.append((space.free_bytes, each))
         return max(found)[1] if found else None
 
+    def is_of_scratch(self, path: str) -> bool:
+        """Return whether a path is one that compactions make in a scratch directory."""
+        return any(
+            path == dirname(place) or path.startswith(f"{dirname(place)}/") for place in self._places.values()
+        )
+
     def compact(
         self,
         log_id: int,
