@@ -158,7 +158,7 @@ class Compactions:
     ) -> None:
         settings = self._kind_settings(kind)
         started_s = self._clock.monotonic()
-        self._giving_way.hurry = scarce = self._disk_is_scarce()
+        scarce = self._disk_is_scarce()
         ordered = policy.compaction_order(
             [usage for usage in self._logs.seen.values() if usage.log_id not in self._fates.aside],
             settings.threshold,
@@ -171,6 +171,8 @@ class Compactions:
             for done, usage in enumerate(ordered):
                 self._progress.share = done / len(ordered)
                 self._pace.check()
+                # It may take hours, in which adds fill the disk, or room comes back.
+                self._giving_way.hurry = self._disk_is_scarce()
                 elapsed_ms = (self._clock.monotonic() - started_s) * 1000
                 if settings.time_max_ms is not None and elapsed_ms >= settings.time_max_ms:
                     report.compaction_reason += f"; ended after {settings.time_max_ms} ms"

@@ -92,3 +92,24 @@ def test_pieces_are_copied_window_by_window_while_adds_come(
     assert max(alone) > 3
     assert max(beside) <= 3
     assert sum(beside) >= sum(alone)
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_compaction_lets_nothing_wait() -> None:
+    rig = opened()
+    rig.fill([1, 2], entries=40)
+    rig.cluster.live.remove(1)
+    compactions = rig.collector._compactions
+    scarce = [False]
+    hurried: list[bool] = []
+    compactions._disk_is_scarce = lambda: scarce[0]  # type: ignore[method-assign]
+
+    def before_copy(entries: int, size_bytes: int) -> None:
+        hurried.append(compactions._giving_way.hurry)
+        scarce[0] = len(hurried) == 1
+
+    compactions._compactor._pace = before_copy
+    # A piece for each log, the second of which finds the disk nearly full, and the third does not.
+    assert rig.collect(MAJOR).compacted_logs > 3
+    assert hurried[0] is False
+    assert True in hurried
+    assert hurried[-1] is False
