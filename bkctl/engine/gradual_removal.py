@@ -10,6 +10,9 @@ Only a file that nobody else can read is cut: one without another name and witho
 write lease shows (``F_SETLEASE``, see ``fcntl(2)``). A file that is still being read stays whole, and the
 system gives its room back at once when it is closed. The lease is kept, and asked for before each step:
 whoever opens the file after all, by ``/proc/PID/fd``, gets what is left of it, without waiting for the rest.
+
+Where the disk has less room left than the file takes, that comes back at once: whoever made room looks next
+whether there is enough.
 """
 
 from __future__ import annotations
@@ -63,7 +66,12 @@ class GradualRemoval(PosixFileSystem):
         taken = False
         try:
             super().remove(path)
-            taken = descriptor is not None and _is_unseen(descriptor) and self._take(descriptor, path)
+            taken = (
+                descriptor is not None
+                and _can_wait(descriptor)
+                and _is_unseen(descriptor)
+                and self._take(descriptor, path)
+            )
         finally:
             if not taken:
                 _close(descriptor, path)
@@ -149,6 +157,15 @@ def _open_large(path: str) -> int | None:
     except (OSError, ValueError):
         # If the path is wrong, its removal says so.
         return None
+
+
+def _can_wait(descriptor: int) -> bool:
+    """Return whether its disk has as much room as the file that is removed will give back."""
+    try:
+        space = os.fstatvfs(descriptor)
+        return space.f_bavail * space.f_frsize >= os.fstat(descriptor).st_size
+    except OSError:
+        return False
 
 
 def _is_unseen(descriptor: int) -> bool:

@@ -112,6 +112,26 @@ def test_the_name_goes_at_once_and_the_room_in_steps_behind_a_sync_of_the_direct
     assert trace.cuts() == [max(SIZE - step * STEP_BYTES, 0) for step in range(1, STEPS + 1)]
 
 
+@pytest.mark.parametrize("is_short", [False, True], ids=["roomy", "short of room"])
+def test_on_a_disk_with_less_room_than_the_file_takes_it_comes_back_at_once(
+    filesystem: GradualRemoval,
+    trace: Trace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_short: bool,
+) -> None:
+    """A compaction would leave the next log, for want of the room that is on its way."""
+    space = os.statvfs(tmp_path)
+    free_blocks = SIZE // space.f_frsize + (not is_short)
+    short = os.statvfs_result((*space[:4], free_blocks, *space[5:]))
+    monkeypatch.setattr("os.fstatvfs", lambda descriptor: short)
+    trace.open.clear()
+    path = large(tmp_path / "1.log")
+    filesystem.remove(path)
+    assert os.listdir(tmp_path) == []
+    assert any(path in name for name in descriptors()) is not is_short
+
+
 def test_a_file_with_another_name_keeps_every_byte(
     filesystem: GradualRemoval, trace: Trace, tmp_path: Path
 ) -> None:
