@@ -301,7 +301,8 @@ class Journal:
         try:
             if self._filesystem.disk_space(self.directory).free_bytes < self._wanted_bytes:
                 return
-            self._tidy()
+            if not self._tidy():
+                return
         except NoSpaceError as error:
             _log.warning("the journal still waits for room: %s", error)
         except BkctlError as error:
@@ -313,8 +314,14 @@ class Journal:
             if failure is not None:
                 self._fail([], as_failure(what, failure))
 
-    def _tidy(self) -> None:
-        """Bring the file into a state in which writing can go on. Raises StorageError."""
+    def _tidy(self) -> bool:
+        """Bring the file into a state in which writing can go on; False when the journal ends before that.
+
+        Raises StorageError.
+        """
+        # An error of the sync below would be hidden from one that the force-write thread is in.
+        if not self._queue.await_forced():
+            return False
         file = self._current_file()
         if self._given_up is not None:
             file.rewind(*self._given_up)
@@ -323,6 +330,7 @@ class Journal:
         if self._file_due:
             self._begin_file(file, max([file.journal_id, *self._files.ids()]) + 1)
             self._file_due = False
+        return True
 
     def _current_file(self) -> JournalFile:
         if self._file is None:
@@ -435,9 +443,11 @@ class Journal:
                 return
             try:
                 self._tidy()
-            except BkctlError as failure:
+            except NoSpaceError as failure:
                 # The records stay as a torn end, which a replay treats as it treats that of a killed bookie.
                 _log.warning("records that were given up stay in the journal: %s", failure)
+            except BkctlError as failure:
+                self._fail([], failure)
         if file is not None:
             self._queue.written(forcing=1, answering=0)
             self._force_write.put(Group(file, file.position, [], self._clock.monotonic(), last=True))

@@ -1,0 +1,82 @@
+"""Bytes of records that found no room are zeroed before the journal goes on or ends."""
+
+from __future__ import annotations
+
+import errno
+import threading
+
+import pytest
+
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.errors import BkctlError, SyncError
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
+from tests.support.journal_rig import (
+    Gate,
+    RecordingSink,
+    TracedFileSystem,
+    batch_of,
+    bodies_in,
+    body,
+    journals,
+    memory,
+    running,
+)
+from tests.support.waiting import until
+
+
+@pytest.mark.parametrize("ending", ["stop", "retry"])
+def test_a_sync_of_the_zeros_that_fails_is_not_tried_again(ending: str) -> None:
+    """It may have lost records that were answered before their sync: the next one would hide that."""
+    system = TracedFileSystem(memory())
+    sink = RecordingSink()
+    told: list[BkctlError] = []
+    settings = JournalSettings(preallocation_bytes=0, sync_data=False)
+    with running(system, settings, on_failure=told.append) as journal:
+        journal.append(batch_of([body(1, 0)], sink, 0))
+        sink.wait_for(1)
+        mark = journal.mark
+        system.inject(FaultRule("write", ".txn", count=1, error_number=errno.ENOSPC))
+        journal.append(batch_of([body(1, 1)], sink, 1))
+        sink.wait_for(2)
+        system.inject(FaultRule("sync", ".txn", count=1))
+        before = len(system.trace)
+        if ending == "retry":
+            journal.retry()
+            until(lambda: journal.failure is not None)
+        journal.stop()
+        assert [operation for operation, _ in system.trace[before:] if operation == "sync"] == ["sync"]
+        assert isinstance(journal.failure, SyncError)
+        assert journal.mark == mark
+    assert len(told) == 1
+
+
+def test_they_are_zeroed_when_no_other_sync_is_under_way() -> None:
+    """The system tells an error of a file to one sync: another one would be a success without its bytes."""
+    gates = [Gate(), Gate()]
+    calls = iter(gates)
+    waiting = [FaultRule("sync", ".txn", first=at, count=1, latency_s=1, error_number=None) for at in (2, 3)]
+    disk = memory()
+    system = FaultyFileSystem(disk, waiting, sleep=lambda seconds: next(calls)(seconds))
+    sink = RecordingSink()
+    with running(system, JournalSettings(preallocation_bytes=0, buffered_bytes_max=200)) as journal:
+        journal.append(batch_of([body(1, 0)], sink, "first"))
+        gates[0].await_reached()
+        # One group for the force-write thread, of which one answer waits for the sync.
+        journal.append(batch_of([body(1, 1)], sink, "written", after_write=True))
+        journal.append(batch_of([body(1, 2)], sink, "durable"))
+        gates[0].opened.set()
+        gates[1].await_reached()
+        system.inject(
+            FaultRule("write", ".txn", count=1, error_number=errno.ENOSPC), FaultRule("sync", ".txn", count=1)
+        )
+        journal.append(batch_of([body(1, 3, 400)], sink, "refused"))
+        until(lambda: journal.suspended is not None)
+        journal.retry()
+        # As long as it would take the zeros to be synced.
+        threading.Event().wait(0.1)
+        gates[1].opened.set()
+        sink.wait_for(4)
+        until(lambda: journal.failure is not None)
+    assert "durable" not in sink.journaled_contexts or body(1, 2) in bodies_in(
+        journals(disk.crash()).values()
+    )
