@@ -449,8 +449,10 @@ class Journal:
             except BkctlError as failure:
                 self._fail([], failure)
         if file is not None:
+            # The mark does not stand within records that stay.
+            position = file.position if self._given_up is None else self._given_up[0]
             self._queue.written(forcing=1, answering=0)
-            self._force_write.put(Group(file, file.position, [], self._clock.monotonic(), last=True))
+            self._force_write.put(Group(file, position, [], self._clock.monotonic(), last=True))
 
     def _tell_room(self) -> None:
         on_room = self.on_room

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.journal.journal import WRITE_BYTES_MAX
 from bkctl.errors import BkctlError, SyncError
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.journal_rig import (
@@ -80,3 +81,20 @@ def test_they_are_zeroed_when_no_other_sync_is_under_way() -> None:
     assert "durable" not in sink.journaled_contexts or body(1, 2) in bodies_in(
         journals(disk.crash()).values()
     )
+
+
+def test_the_mark_of_a_journal_that_ends_stands_before_them() -> None:
+    """Also where not even zeros can be written: a replay that began within a record would find damage."""
+    system = FaultyFileSystem(memory())
+    sink = RecordingSink()
+    settings = JournalSettings(preallocation_bytes=0, buffered_bytes_max=16 << 20)
+    with running(system, settings) as journal:
+        journal.append(batch_of([body(1, 0)], sink, 0))
+        sink.wait_for(1)
+        mark = journal.mark
+        # The second portion of the group is cut, and so is what is to zero it.
+        system.inject(FaultRule("write", ".txn", first=2, error_number=errno.ENOSPC))
+        journal.append(batch_of([body(1, number, WRITE_BYTES_MAX - 1000) for number in range(1, 4)], sink, 1))
+        until(lambda: journal.suspended is not None)
+        journal.stop()
+        assert journal.mark == mark
