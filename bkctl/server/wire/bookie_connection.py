@@ -61,6 +61,8 @@ class BookieConnection(asyncio.Protocol):
         self._handshake_task: asyncio.Future[None] | None = None
         #: Answers made during the handshake, which go out behind it.
         self._behind_handshake: list[bytes] = []
+        #: Data that TLS has read before the task of the handshake went on; None where TLS does not read.
+        self._early: list[bytes] | None = None
         #: Set when the transport's buffer is taken that was full when a handshake began.
         self._writable: asyncio.Event | None = None
         self._draining = False
@@ -141,6 +143,10 @@ class BookieConnection(asyncio.Protocol):
         self._port.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._handshaking and self._early is not None:
+            # asyncio's own loop hands it on before it goes on with the handshake's task.
+            self._early.append(data)
+            return
         events = self._state.feed(data)
         self._polls_begun = 0
         held_bytes = self._state.pending_bytes
@@ -376,6 +382,8 @@ class BookieConnection(asyncio.Protocol):
                 await asyncio.wait_for(self._writable.wait(), self._port.handshake_timeout_s)
             if self._transport is None:
                 return
+            # From here on TLS alone reads the socket.
+            self._early = []
             secured = await self._port.loop.start_tls(
                 transport,
                 self,
@@ -402,6 +410,9 @@ class BookieConnection(asyncio.Protocol):
                 self._send(secured, data)
         self.turns.go_on()
         self._set_reading()
+        early, self._early = self._early, None
+        for data in early or ():
+            self.data_received(data)
 
     def _handshake_ended(self, transport: asyncio.Transport, task: asyncio.Future[None]) -> None:
         """End the connection where the task was cancelled before it began, and so has done nothing."""
