@@ -6,6 +6,7 @@ chooses the reference, ``native`` insists on the compiled one, ``auto`` (the def
 """
 
 import os
+from typing import TYPE_CHECKING
 
 from bkctl._kernels import _python
 from bkctl._kernels._api import Kernels
@@ -64,6 +65,15 @@ size_bounds = _twin.size_bounds if hasattr(_twin, "size_bounds") else _python.si
 ledger_sums = _twin.ledger_sums if hasattr(_twin, "ledger_sums") else _python.ledger_sums
 table_block = _twin.table_block if hasattr(_twin, "table_block") else _python.table_block
 table_rows = _twin.table_rows if hasattr(_twin, "table_rows") else _python.table_rows
+if TYPE_CHECKING:
+    from bkctl._kernels._counters import Histogram, LedgerCounter, LedgerUse, note_adds
+else:
+    # Those that count belong together.
+    _counting = _twin if hasattr(_twin, "note_adds") else _python
+    Histogram = _counting.Histogram
+    LedgerCounter = _counting.LedgerCounter
+    LedgerUse = _counting.LedgerUse
+    note_adds = _counting.note_adds
 run_columns = getattr(_twin, "run_columns", None)
 digest_words = getattr(_twin, "digest_words", None)
 #: Whether tables are read fast: in Python they are not, and RocksDB reads them faster.
@@ -75,6 +85,9 @@ __all__ = [
     "IMPL",
     "TABLES_COMPILED",
     "EntryTable",
+    "Histogram",
+    "LedgerCounter",
+    "LedgerUse",
     "SortedEntries",
     "answer_frames",
     "columns_failing_crc32",
@@ -88,6 +101,7 @@ __all__ = [
     "join_rows",
     "leading_records",
     "ledger_sums",
+    "note_adds",
     "pieces_of",
     "read_answers",
     "read_records",

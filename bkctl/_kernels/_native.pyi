@@ -4,6 +4,10 @@ from collections.abc import Container
 
 from bkctl._kernels import _api
 from bkctl._kernels._api import AddColumns
+from bkctl._kernels._counters import Histogram as Histogram
+from bkctl._kernels._counters import LedgerCounter as LedgerCounter
+from bkctl._kernels._counters import LedgerUse as LedgerUse
+from bkctl._kernels._counters import note_adds as note_adds
 
 API: int
 IMPL: str

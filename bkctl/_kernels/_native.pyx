@@ -15,6 +15,7 @@ from libc.string cimport memcpy, memset
 
 from os import urandom
 
+from bkctl._kernels._counters import UPPER_S
 from bkctl._kernels._python import failing_mac
 
 cdef extern from "checksums.h" nogil:
@@ -1196,3 +1197,9 @@ def table_rows(
         )
     finally:
         bkctl_table_rows_free(&rows)
+
+
+# --- what is counted ---------------------------------------------------------------------------------------
+
+
+include "counters.pxi"

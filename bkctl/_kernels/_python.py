@@ -14,6 +14,10 @@ from hashlib import sha1
 from itertools import accumulate, chain, compress, count, islice, pairwise
 from operator import ne
 
+from bkctl._kernels._counters import Histogram as Histogram
+from bkctl._kernels._counters import LedgerCounter as LedgerCounter
+from bkctl._kernels._counters import LedgerUse as LedgerUse
+from bkctl._kernels._counters import note_adds as note_adds
 from bkctl._kernels._tables import table_block as table_block
 from bkctl._kernels._tables import table_rows as table_rows
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bkctl._kernels import LedgerUse
 from bkctl.engine.lac_watches import LacWatch, LacWatches, notify_all
 from bkctl.errors import BookieError
 from bkctl.metrics.busiest_ledgers import UNCOUNTED
@@ -27,7 +28,7 @@ LAC_NONE = -1
 Done = Callable[[BookieError | None], None]
 
 
-class LedgerDescriptor:
+class LedgerDescriptor(LedgerUse):
     """State of one ledger.
 
     ``grant`` is master key and ledger id as they stand next to each other in an add request: adds that bring
@@ -43,7 +44,6 @@ class LedgerDescriptor:
     """
 
     __slots__ = (
-        "counter",
         "fence_owed",
         "fence_waiters",
         "fenced",
@@ -51,18 +51,17 @@ class LedgerDescriptor:
         "journal",
         "key_journaled",
         "key_prefix",
-        "lac",
         "lac_complete",
         "ledger",
         "master_key",
         "storage",
-        "used",
         "watches",
     )
 
     def __init__(
         self, ledger: int, master_key: bytes, storage: LedgerStorage, journal: Journal, *, fenced: bool
     ) -> None:
+        super().__init__(UNCOUNTED)
         self.ledger = ledger
         self.master_key = master_key
         self.grant = grant(ledger, master_key)
@@ -73,11 +72,8 @@ class LedgerDescriptor:
         self.key_journaled = False
         self.fence_waiters: list[Done] | None = None
         self.fence_owed = False
-        self.lac = LAC_NONE
         self.lac_complete = False
         self.watches: LacWatches | None = None
-        self.used = False
-        self.counter = UNCOUNTED
 
     @property
     def idle(self) -> bool:
@@ -99,6 +95,7 @@ class LedgerDescriptor:
         """Begin a wait for the LAC."""
         if self.watches is None:
             self.watches = LacWatches()
+            self.watched = True
         self.watches.add(watch)
 
     def unwatch(self, watch: LacWatch) -> bool:
@@ -124,6 +121,7 @@ class LedgerDescriptor:
     def _drop_empty_watches(self) -> None:
         if not self.watches:
             self.watches = None
+            self.watched = False
 
 
 def grant(ledger: int, master_key: bytes) -> bytes:

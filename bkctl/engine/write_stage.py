@@ -20,6 +20,7 @@ from functools import partial
 from operator import attrgetter
 from typing import cast
 
+from bkctl._kernels import note_adds
 from bkctl.clock import Clock
 from bkctl.codec.entry import ACCEPTED_BYTES_MIN
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd, framed
@@ -215,23 +216,15 @@ class WriteStage:
             journal.append(_batch([run.records], size_bytes, count, run.sink, run.context))
         else:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
-        watched = []
         entry_bytes = run.size_bytes / count
-        busiest = self._busiest
-        # Of many ledgers a call for each of them would be a tenth of the event loop's time.
-        for descriptor, lac, adds in zip(ledgers, run.lacs, run.counts, strict=True):
-            if lac > descriptor.lac:
-                descriptor.lac = lac
-            descriptor.used = True
-            if descriptor.watches is not None:
-                watched.append(descriptor)
-            counter = descriptor.counter
-            if counter.generation != busiest.generation:
-                counter = descriptor.counter = busiest.counter(descriptor.ledger)
-            counter.entries += adds
-            counter.bytes += adds * entry_bytes
+        watched, uncounted = note_adds(ledgers, run.lacs, run.counts, entry_bytes, self._busiest.generation)
+        for place in uncounted:
+            descriptor = ledgers[place]
+            counter = descriptor.counter = self._busiest.counter(descriptor.ledger)
+            counter.entries += run.counts[place]
+            counter.bytes += run.counts[place] * entry_bytes
         # A ledger may come twice, from two connections: only now is its LAC the highest one.
-        self._note_use(watched, actions)
+        self._note_use([ledgers[place] for place in watched], actions)
         self.meter.done += count
         return Outcome.ADDED
 

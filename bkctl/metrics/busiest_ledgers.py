@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
+from bkctl._kernels import LedgerCounter
+
 #: The number of ledgers that are counted at a time.
 LEDGERS_MAX = 4_000
 #: Growth is counted from the last mark but one, and marks are at least so far apart: the busiest ledgers are
@@ -22,25 +24,6 @@ class LedgerAdds:
     since_s: float
     entries: int
     bytes: int
-
-
-class LedgerCounter:
-    """The entries and bytes of a ledger since ``since_s``; who counts adds to both.
-
-    Only while it is of the ``generation`` that its :class:`BusiestLedgers` has: else
-    :meth:`BusiestLedgers.counter` says which counter is the ledger's now. ``marked`` are the entries at the
-    last mark, ``before`` one earlier.
-    """
-
-    __slots__ = ("before", "bytes", "entries", "generation", "marked", "since_s")
-
-    def __init__(self, since_s: float, generation: int) -> None:
-        self.since_s = since_s
-        self.generation = generation
-        self.entries = 0
-        self.bytes = 0.0
-        self.marked = 0
-        self.before = 0
 
 
 #: The counter of a ledger that was not counted yet: of no generation.

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import sub
 
-#: Buckets for each doubling of the time.
-_STEPS = 8
-#: Bucket 0 ends at 1 us; the last one begins at about 15 minutes.
-_FIRST_S = 1e-6
-_BUCKETS = _STEPS * 30
-#: The longest time of each bucket; what is longer than the last one's counts there too.
-_UPPER_S: list[float] = [_FIRST_S * 2.0 ** (bucket / _STEPS) for bucket in range(_BUCKETS)]
-_ENDS_S = _UPPER_S[:-1]
+from bkctl._kernels import Histogram
+from bkctl._kernels._counters import BUCKETS, UPPER_S
 
 
-class LatencyHistogram:
+class LatencyHistogram(Histogram):
     """Counts of durations. There is one writer; a reader may see an addition half done.
 
     With ``on`` False it stays as it is: what :meth:`add` costs is saved where nobody looks.
     """
 
-    __slots__ = ("buckets", "count", "maximum_s", "on", "total_s")
-
-    def __init__(self) -> None:
-        self.on = True
-        self.buckets = [0] * _BUCKETS
-        self.count = 0
-        self.total_s = 0.0
-        self.maximum_s = 0.0
-
-    def add(self, seconds: float, count: int = 1) -> None:
-        """Add ``count`` events that took ``seconds`` each."""
-        if not (self.on and count):
-            return
-        self.buckets[bisect_left(_ENDS_S, seconds)] += count
-        self.count += count
-        self.total_s += seconds * count
-        if seconds > self.maximum_s:
-            self.maximum_s = seconds
+    __slots__ = ()
 
     def quantile(self, fraction: float) -> float:
         """Return the seconds that ``fraction`` (0 to 1) of the events did not exceed; 0.0 without events."""
@@ -48,8 +24,8 @@ class LatencyHistogram:
         seen = 0
         for bucket, count in enumerate(self.buckets):
             seen += count
-            if count and seen >= wanted and bucket < _BUCKETS - 1:
-                return min(_UPPER_S[bucket], self.maximum_s)
+            if count and seen >= wanted and bucket < BUCKETS - 1:
+                return min(UPPER_S[bucket], self.maximum_s)
         return self.maximum_s
 
     def filled(self) -> list[tuple[float, int]]:
@@ -57,7 +33,7 @@ class LatencyHistogram:
 
         Two samples of these give the distribution of the time between them.
         """
-        return [(upper, count) for upper, count in zip(_UPPER_S, self.buckets, strict=True) if count]
+        return [(upper, count) for upper, count in zip(UPPER_S, self.buckets, strict=True) if count]
 
 
 class LatencyWindow:
@@ -70,12 +46,12 @@ class LatencyWindow:
 
     def __init__(self, histogram: LatencyHistogram) -> None:
         self.total = histogram
-        self._before = [0] * _BUCKETS
-        self._middle = [0] * _BUCKETS
+        self._before = [0] * BUCKETS
+        self._middle = [0] * BUCKETS
 
     def roll(self) -> None:
         """Begin a new period."""
-        self._before, self._middle = self._middle, list(self.total.buckets)
+        self._before, self._middle = self._middle, self.total.buckets
 
     def quantile(self, fraction: float) -> float | None:
         """Return the seconds that ``fraction`` of the window's events did not exceed; None without events."""
@@ -94,5 +70,5 @@ class LatencyWindow:
             # An empty bucket does not add to what was seen, so the first one to reach it has events.
             while seen < fraction * events or not seen:
                 bucket, seen = next(reached)
-            found.append(min(_UPPER_S[bucket], self.total.maximum_s))
+            found.append(min(UPPER_S[bucket], self.total.maximum_s))
         return found

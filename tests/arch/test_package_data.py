@@ -8,7 +8,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Made by a build, or what it is made from.
-OF_THE_BUILD = {".pyx", ".h", ".c", ".so", ".gitignore"}
+OF_THE_BUILD = {".pyx", ".pxi", ".h", ".c", ".so", ".gitignore"}
 
 
 def test_every_other_file_is_shipped() -> None:
