@@ -19,8 +19,8 @@ class Clock(Protocol):
 class SystemClock:
     """The operating system's clocks."""
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    #: Without a function of Python around it: a lone add asks thirty times.
+    monotonic = staticmethod(time.monotonic)
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -40,6 +40,7 @@ import enum
 import struct
 import zlib
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError
@@ -313,6 +314,17 @@ def padding_record(position: int, alignment: int) -> JournalRecord | None:
         return None
     size = left - 8 if left >= 8 else alignment - (8 - left)
     return JournalRecord(RecordKind.PADDING, size, -1, -1, bytes(size))
+
+
+def padding_bytes(position: int, alignment: int) -> bytes:
+    """Return the bytes of the padding record at a position, none where it needs none."""
+    return _padding_bytes(position % alignment, alignment)
+
+
+@lru_cache(maxsize=512)
+def _padding_bytes(position: int, alignment: int) -> bytes:
+    record = padding_record(position, alignment)
+    return b"" if record is None else encode_record(record)
 
 
 def journal_name(journal_id: int) -> str:

@@ -55,6 +55,7 @@ _IDS = struct.Struct(">QQ")
 _ADD_HEADER = 0x02010000
 _READ_HEADER = 0x02020000
 _OK = ResultCode.OK
+_STORED_HEAD = _HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[_OK])
 _READ_OK = struct.pack(">Ii", _READ_HEADER, 0)
 #: The numbers in a column are of this machine.
 _NUMBER_BYTES = 8
@@ -273,7 +274,7 @@ def answer_run(run: AddRun, code: ResultCode = ResultCode.OK) -> bytes:
     """Return the frames that answer all adds of a run with ``code``, joined."""
     if isinstance(run, PackedAddRun):
         if run.stored is None:
-            head = _HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[code])
+            head = _STORED_HEAD if code is _OK else _HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[code])
             return _kernels.answer_frames(head, run.packed_keys)
         if code is _OK:
             return run.stored

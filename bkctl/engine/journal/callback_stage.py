@@ -15,7 +15,7 @@ from bkctl.engine.journal.meters import JournalMeters
 from bkctl.errors import BkctlError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """The fate of some batches.
 

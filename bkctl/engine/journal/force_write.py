@@ -28,7 +28,7 @@ from bkctl.errors import BkctlError
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Synced:
     """The sync that came with the write of a group: its time, and its error if it has failed."""
 
@@ -36,7 +36,7 @@ class Synced:
     error: BkctlError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Group:
     """Written records up to ``position`` of ``file``, and the batches that wait for their sync.
 

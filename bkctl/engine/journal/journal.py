@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable
 
 from bkctl.clock import Clock
-from bkctl.codec.journal import encode_record, padding_record
+from bkctl.codec.journal import padding_bytes
 from bkctl.codec.last_mark import LastMark
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.engine_thread import EngineThread, as_failure, reported
@@ -388,8 +388,7 @@ class Journal:
         return self.settings.sync_data and self._queue.nothing_is_forced()
 
     def _padding(self, position: int) -> bytes:
-        record = padding_record(position, self.settings.alignment_bytes) if self.settings.padded else None
-        return b"" if record is None else encode_record(record)
+        return padding_bytes(position, self.settings.alignment_bytes) if self.settings.padded else b""
 
     def _hand_on(
         self, file: JournalFile, batches: list[JournalBatch], *, full: bool, synced: Synced | None

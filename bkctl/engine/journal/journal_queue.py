@@ -30,7 +30,9 @@ class JournalQueue:
         self._settings = settings
         self._policy = GroupCommit(settings)
         self._meters = meters
-        self._changed = threading.Condition(threading.Lock())
+        # Taken by itself: the condition would put two functions of Python around it, ten times a group.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._arrived: list[JournalBatch] = []
         self._bytes = 0
         self._entries = 0
@@ -54,7 +56,7 @@ class JournalQueue:
     def append(self, batch: JournalBatch) -> None:
         """Raise StorageError when nothing will be written any more, NoSpaceError while there is no room."""
         batch.enqueued_s = self._clock.monotonic()
-        with self._changed:
+        with self._lock:
             if self.stopping or self.error is not None or self.aborted:
                 raise StorageError(f"the journal has stopped: {self.error or 'the bookie is being stopped'}")
             if self.suspended is not None:
@@ -72,7 +74,7 @@ class JournalQueue:
 
         True when the journal has stopped or waits for room on its disk: then the append says so.
         """
-        with self._changed:
+        with self._lock:
             held_bytes = self._bytes + self._taken_bytes
             held_entries = self._entries + self._taken_entries
             if (
@@ -101,7 +103,7 @@ class JournalQueue:
         Batches that are left at the end of a failed journal are :meth:`drain`'s. No batches at all: the
         journal is suspended and somebody thinks that there is room again.
         """
-        with self._changed:
+        with self._lock:
             while not (self.aborted or self.error is not None):
                 if self._retry and self.suspended is not None and not self.stopping:
                     self._retry = False
@@ -168,7 +170,7 @@ class JournalQueue:
 
         True when somebody was refused for lack of room since the last time.
         """
-        with self._changed:
+        with self._lock:
             self._meters.journal.done += self._taken_entries
             self._taken_bytes = self._taken_entries = 0
             self._meters.force_write.length += forcing
@@ -177,17 +179,17 @@ class JournalQueue:
 
     def nothing_is_forced(self) -> bool:
         """Return whether the force-write stage is empty, in a journal that goes on."""
-        with self._changed:
+        with self._lock:
             return not self._meters.force_write.length and not self._is_closed()
 
     def drain(self) -> tuple[list[JournalBatch], bool]:
         """Return all batches that will not be written, and whether an appender waits for room."""
-        with self._changed:
+        with self._lock:
             return self._given_up()
 
     def suspend(self, error: NoSpaceError) -> tuple[list[JournalBatch], bool]:
         """Take no batch until :meth:`resume`; return those here, and whether an appender waits for room."""
-        with self._changed:
+        with self._lock:
             self.suspended = error
             return self._given_up()
 
@@ -201,14 +203,14 @@ class JournalQueue:
 
     def retry(self) -> None:
         """Wake the journal thread of a suspended journal."""
-        with self._changed:
+        with self._lock:
             if self.suspended is not None:
                 self._retry = True
                 self._changed.notify()
 
     def resume(self) -> None:
         """Take batches again."""
-        with self._changed:
+        with self._lock:
             self.suspended = None
             self._retry = False
 
@@ -218,7 +220,7 @@ class JournalQueue:
 
     def await_forced(self) -> bool:
         """Wait until the force-write stage is empty; False when the journal ends before that."""
-        with self._changed:
+        with self._lock:
             self._awaits_forced = True
             while self._meters.force_write.length and not (self.aborted or self.error is not None):
                 self._changed.wait()
@@ -233,7 +235,7 @@ class JournalQueue:
         ``hand_over`` gives them to that one in the same step, and waits for nothing: whoever finds the
         force-write stage empty finds its groups there.
         """
-        with self._changed:
+        with self._lock:
             hand_over()
             meter = self._meters.force_write
             meter.length -= groups
@@ -247,7 +249,7 @@ class JournalQueue:
 
     def answered(self, groups: int) -> None:
         """Note that so many groups left the callback stage."""
-        with self._changed:
+        with self._lock:
             self._meters.callback.length -= groups
             self._meters.callback.done += groups
             if self._arrived or self.stopping:
@@ -257,19 +259,19 @@ class JournalQueue:
 
     def fail(self, error: BkctlError) -> None:
         """Fail the journal with ``error``: nothing is written any more; the first error stays."""
-        with self._changed:
+        with self._lock:
             if self.error is None:
                 self.error = error
             self._changed.notify()
 
     def stop(self) -> None:
         """Take no more; what has arrived is still written."""
-        with self._changed:
+        with self._lock:
             self.stopping = True
             self._changed.notify()
 
     def abort(self) -> None:
         """Take no more and write nothing."""
-        with self._changed:
+        with self._lock:
             self.aborted = True
             self._changed.notify()

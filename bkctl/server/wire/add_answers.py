@@ -17,21 +17,23 @@ from bkctl.metrics.sizes import SizeHistogram
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.runs import AddRun, answer_run
 from bkctl.server.wire.answer_codes import code_of
-from bkctl.server.wire.answers import AnswerQueue
+from bkctl.server.wire.answers import Answer, AnswerQueue
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory
 from bkctl.types import ResultCode
 
 
 class PendingAdds:
-    """A run of one connection that the engine has."""
+    """A run of one connection that the engine has: ``count`` adds, of entries of ``size_bytes`` together."""
 
-    __slots__ = ("connection", "run", "since_s")
+    __slots__ = ("connection", "count", "run", "since_s", "size_bytes")
 
     def __init__(self, connection: Channel, run: AddRun, since_s: float) -> None:
         self.connection = connection
         self.run = run
         self.since_s = since_s
+        self.count = len(run)
+        self.size_bytes = run.size_bytes
 
 
 class AddsInProgress:
@@ -128,26 +130,30 @@ class AddAnswers:
         self._post(pending, code)
 
     def _post(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
-        self._answers.post(
-            (
-                one.connection,
-                partial(answer_run, one.run, code),
-                partial(self._ended, one, code),
-            )
-            for one in pending
+        """Have runs answered, and counted as ended behind the last one's answer."""
+        if not pending:
+            return
+        *others, last = pending
+        answers: list[Answer] = [(one.connection, partial(answer_run, one.run, code), None) for one in others]
+        answers.append(
+            (last.connection, partial(answer_run, last.run, code), partial(self._ended, pending, code))
         )
+        self._answers.post(answers)
 
-    def _ended(self, pending: PendingAdds, code: ResultCode) -> None:
-        count = len(pending.run)
+    def _ended(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
+        count = sum([one.count for one in pending])
         try:
             if code is ResultCode.OK:
-                self._in_progress.latency.add(self._clock.monotonic() - pending.since_s, count)
-                self._in_progress.sizes.add_size(pending.run.size_bytes / count, count)
+                now_s = self._clock.monotonic()
+                latency, sizes = self._in_progress.latency, self._in_progress.sizes
+                for one in pending:
+                    latency.add(now_s - one.since_s, one.count)
+                    sizes.add_size(one.size_bytes / one.count, one.count)
             else:
                 self._in_progress.refused[code] += count
         finally:
             # Also after an error in a meter: adds that are not counted down keep connections from being read.
-            self._in_progress.end(count, pending.run.size_bytes)
+            self._in_progress.end(count, sum([one.size_bytes for one in pending]))
 
 
 def _pending(batches: Iterable[JournalBatch]) -> list[PendingAdds]:

@@ -227,6 +227,9 @@ class BookieConnection(asyncio.Protocol):
         """Give frames, of which so many bytes were sent, to the connection's socket and transport."""
         size_bytes = len(data)
         self._untaken.handed(size_bytes)
+        if sent_bytes == size_bytes:
+            self._port.channel_writes.add(spent_s)
+            return
         started_s = self._port.now_s()
         if not sent_bytes and size_bytes >= SENT_BYTES_MIN:
             # The transport meets an error of the socket again, and ends the connection by it.

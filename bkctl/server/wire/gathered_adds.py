@@ -46,9 +46,9 @@ class GatheredAdds:
         """Take a run in; see the module's docstring for when the engine gets it."""
         port = self._port
         adds = port.adds
-        count, size_bytes = len(run), run.size_bytes
-        adds.begin(connection, count, size_bytes)
         pending = PendingAdds(connection, run, port.now_s())
+        count, size_bytes = pending.count, pending.size_bytes
+        adds.begin(connection, count, size_bytes)
         is_alone = adds.meter.length == count
         is_large = count >= ENTRIES_MAX or size_bytes >= BYTES_MAX
         if is_alone or is_large or not isinstance(run, PackedAddRun):

@@ -44,7 +44,8 @@ class UntakenAnswers:
     def handed(self, size_bytes: int) -> None:
         """Note a piece that was handed to the transport."""
         self._handed_bytes += size_bytes
-        self._largest_bytes = max(self._largest_bytes, size_bytes)
+        if size_bytes > self._largest_bytes:
+            self._largest_bytes = size_bytes
 
     def begin(self, now_s: float) -> None:
         """Note that the transport's buffer is full."""

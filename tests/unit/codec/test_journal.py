@@ -20,6 +20,7 @@ from bkctl.codec.journal import (
     journal_name,
     kind_of,
     master_key_record,
+    padding_bytes,
     padding_record,
     parse_journal_name,
 )
@@ -74,6 +75,7 @@ def test_padding(position: int, alignment: int, size: int, following: int) -> No
     assert record is not None
     data = encode_record(record)
     assert data == struct.pack(">ii", -256, size) + bytes(size)
+    assert padding_bytes(position, alignment) == padding_bytes(position + 8 * alignment, alignment) == data
     assert position + len(data) == following
     assert decode_record(data, 6, size_max=100) == record
     assert record.framed_bytes == len(data)
@@ -82,6 +84,7 @@ def test_padding(position: int, alignment: int, size: int, following: int) -> No
 def test_no_padding_where_it_fits() -> None:
     assert padding_record(1024, 512) is None
     assert padding_record(0, 4096) is None
+    assert padding_bytes(1024, 512) == padding_bytes(0, 4096) == b""
 
 
 @pytest.mark.parametrize(
