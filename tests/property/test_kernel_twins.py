@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bkctl._kernels import _python
-from bkctl.protocol import scan_v2, scan_v3, v3
+from bkctl.protocol import scan_v2, scan_v3, v2, v3
 from bkctl.protocol.messages import AddRequest, ReadRequest, Wire
 from bkctl.protocol.runs import (
     AddRun,
@@ -392,7 +392,11 @@ def test_records_as_answers(records: list[bytes], head: bytes) -> None:
     if expected is not ValueError:
         bodies = [record[4:] for record in records]
         run = PackedReadRun(b"".join([body[:16] for body in bodies]))
-        assert answer_read_records(run, 0, joined, []) == answer_reads(Wire.V2, run.keys, bodies)
+        requests = [ReadRequest(*struct.unpack(">qq", key), wire=Wire.V2, version=2) for key in run.keys]
+        answers = [each.answer(ResultCode.OK, body) for each, body in zip(requests, bodies, strict=True)]
+        frames = b"".join(map(v2.encode_response, answers))
+        assert answer_read_records(run, 0, joined, []) == frames
+        assert answer_reads(Wire.V2, run.keys, bodies) == frames
 
 
 V3_IDS = st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))

@@ -7,6 +7,9 @@ from __future__ import annotations
 JOINED_TIME_MAX_S = 0.002
 #: However fast the reads are, a run has no more than this: as many as are answered in one piece.
 JOINED_ENTRIES_MAX = 128
+#: Entries that are read first of a run, whose sizes nobody knows, and where those of late were small.
+FIRST_STEP = 16
+FIRST_STEP_MAX = 32
 #: Before anything was read: an entry that is not in memory, on a fast disk.
 _FIRST_GUESS_S = 0.0001
 #: The share of the newest run in the average.
@@ -20,15 +23,31 @@ class ReadPace:
     entries come from memory a run of a hundred is hardly slower than one of a single read.
     """
 
-    __slots__ = ("_seconds",)
+    __slots__ = ("_entry_bytes", "_seconds")
 
     def __init__(self) -> None:
         self._seconds = _FIRST_GUESS_S
+        self._entry_bytes: float | None = None
 
-    def note(self, entries: int, seconds: float) -> None:
-        """Take the reading of a run of so many entries into the average."""
-        if entries:
-            self._seconds += _NEWEST_SHARE * (seconds / entries - self._seconds)
+    def note(self, entries: int, seconds: float, size_bytes: int) -> None:
+        """Take the reading of a run of so many entries, of so many bytes together, into the averages."""
+        if not entries:
+            return
+        self._seconds += _NEWEST_SHARE * (seconds / entries - self._seconds)
+        entry_bytes = size_bytes / entries
+        if self._entry_bytes is None:
+            self._entry_bytes = entry_bytes
+        self._entry_bytes += _NEWEST_SHARE * (entry_bytes - self._entry_bytes)
+
+    def first_step(self, bytes_max: int) -> int:
+        """Return the number of entries to read first of a run, whose sizes nobody knows.
+
+        They are more than ``bytes_max`` bytes only where they are larger than those before them. From any
+        thread.
+        """
+        entry_bytes = self._entry_bytes
+        fits = entry_bytes is not None and entry_bytes * FIRST_STEP_MAX <= bytes_max
+        return FIRST_STEP_MAX if fits else FIRST_STEP
 
     @property
     def joined_max(self) -> int:

@@ -149,7 +149,7 @@ class ReadRunJob:
         keys = self._run.keys[first:stop]
         results: list[bytes | ResultCode] = []
         size_bytes = 0
-        step = 16
+        step = self._port.read_pace.first_step(CHUNK_BYTES_MAX)
         while len(results) < len(keys) and size_bytes < CHUNK_BYTES_MAX:
             for answer in self._read_some(keys[len(results) : len(results) + step]):
                 results.append(answer)
@@ -192,7 +192,7 @@ class ReadRunJob:
 
     def _written(self, count: int, failed: int, size_bytes: int, worked_s: float) -> None:
         self._port.reads_ended(count, failed, size_bytes, self._since_s, worked_s)
-        self._port.read_pace.note(count + failed, worked_s)
+        self._port.read_pace.note(count + failed, worked_s, size_bytes)
         if self._position < len(self._run):
             self._connection.turns.again(self.resume, places=RUN_PLACES)
         else:

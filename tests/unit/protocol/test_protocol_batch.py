@@ -158,6 +158,19 @@ def test_answers_of_runs_are_those_of_the_requests(wire: Wire) -> None:
         assert answer_reads(wire, read_run.tokens, results, [lac] * len(reads)) == wanted
 
 
+@pytest.mark.parametrize("other", [None, 0, 2])
+def test_entries_that_were_all_found_are_answered_by_their_requests(other: int | None) -> None:
+    """In version 2 the ids of an answer are those of the request, also where the entry had others."""
+    reads = [ReadRequest(number, 2**40 + number, wire=Wire.V2, version=2) for number in range(3)]
+    (run,) = parse(b"".join(v2.encode_request(request) for request in reads))
+    assert isinstance(run, ReadRun)
+    bodies = [body(request.ledger, request.entry) for request in reads]
+    if other is not None:
+        bodies[other] = body(9, 9)
+    wanted = [request.answer(ResultCode.OK, each) for request, each in zip(reads, bodies, strict=True)]
+    assert answer_reads(Wire.V2, run.tokens, bodies) == b"".join(map(v2.encode_response, wanted))
+
+
 def test_the_ids_of_a_v3_answer_are_those_of_the_request() -> None:
     """The body's entry id counts for the storage, the request's is only repeated."""
     frame = v3.encode_request(AddRequest(7, 9, KEY, body(7, 5), txn_id=3))
