@@ -47,6 +47,11 @@ class AnswerQueue:
         self._queue: deque[Answer] = deque()
         self._awake = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that was posted is written. On the loop's thread."""
+        return not self._queue
+
     def post(self, answers: Iterable[Answer]) -> None:
         """Have answers written soon. From any thread."""
         self._queue.extend(answers)

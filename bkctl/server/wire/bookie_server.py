@@ -189,7 +189,9 @@ class BookieServer:
     async def _drained(self) -> None:
         """Wait until nothing is in progress; polled, because this happens once in a bookie's life."""
         for wait_s in itertools.repeat(_DRAIN_POLL_S):
-            if not self.adds.meter.length and not self.read_stage.meter.length:
+            in_progress = self.adds.meter.length + self.read_stage.meter.length
+            # A stage counts a request down when its answer is posted, which is then still to be written.
+            if not in_progress + self.high_priority_stage.meter.length and self.answers.is_empty:
                 return
             await asyncio.sleep(wait_s)
 
