@@ -11,18 +11,17 @@ from itertools import chain
 
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun, SingleAdd
-from bkctl.engine.engine_thread import as_failure, report
-from bkctl.errors import BkctlError
 from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.runs import AddRun, PackedAddRun, answer_adds, join_runs
 from bkctl.server.wire.add_answers import AddAnswers, PendingAdds
-from bkctl.server.wire.answer_codes import code_of
+from bkctl.server.wire.answer_codes import code_of_any
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.port import Port
 from bkctl.types import ResultCode
 
 _KEY_BYTES = 20
+_ADDING = "adding entries"
 
 
 def add_runs(port: Port, pending: Sequence[PendingAdds]) -> None:
@@ -42,7 +41,7 @@ def _add_whole(port: Port, pending: Sequence[PendingAdds]) -> bool:
         taken = port.bookie.writes.add_run(run)
     except Exception as error:  # noqa: BLE001 - other connections' adds must not go without an answer
         # The journal has failed, mostly; whether the engine took the entries makes no difference now.
-        port.add_answers.refuse(pending, _code_of(error))
+        port.add_answers.refuse(pending, code_of_any(_ADDING, error))
         return True
     if taken:
         port.adds.took(run.count, port.now_s() - started_s)
@@ -89,16 +88,9 @@ def _add_single(connection: Channel, port: Port, run: AddRun, index: int) -> Res
     try:
         port.bookie.writes.add(add)
     except Exception as error:  # noqa: BLE001 - as in `_add_whole`
-        return _code_of(error)
+        return code_of_any(_ADDING, error)
     port.adds.took(1, port.now_s() - started_s)
     return None
-
-
-def _code_of(error: Exception) -> ResultCode:
-    """Return the answer to adds that an error ended; one that nobody foresaw is logged."""
-    if not isinstance(error, BkctlError):
-        report("adding entries", error)
-    return code_of(as_failure("adding entries", error))
 
 
 def _refuse(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from bkctl.engine.engine_thread import as_failure, report
 from bkctl.errors import BkctlError, BookieError, NoSpaceError
 from bkctl.types import ResultCode
 
@@ -18,6 +19,13 @@ def code_of(error: BkctlError) -> ResultCode:
     if isinstance(error, NoSpaceError):
         return ResultCode.READ_ONLY
     return error.code if isinstance(error, BookieError) else ResultCode.IO_ERROR
+
+
+def code_of_any(doing: str, error: Exception) -> ResultCode:
+    """Return the answer to requests that an error ended; one that nobody foresaw is logged."""
+    if not isinstance(error, BkctlError):
+        report(doing, error)
+    return code_of(as_failure(doing, error))
 
 
 def log_io(error: BkctlError) -> None:

@@ -23,7 +23,7 @@ from bkctl.engine.read_stage import LAST_ENTRY
 from bkctl.errors import BkctlError, BookieError, NoEntryError, TooManyRequestsError
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.messages import ReadRequest, Response
-from bkctl.server.wire.answer_codes import code_of
+from bkctl.server.wire.answer_codes import code_of_any
 from bkctl.server.wire.connection_memory import POLL_BYTES, ConnectionMemory
 from bkctl.server.wire.request_meters import RequestMeters
 from bkctl.server.wire.stage_pool import StagePool
@@ -44,6 +44,7 @@ class Client(Protocol):
 #: A client that asks for more waits this long.
 TIMEOUT_MS_MAX = 600_000
 
+_WAITING = "serving a long poll"
 #: Waits that end in one turn of the event loop: less than half a millisecond. An add takes several turns.
 _ENDS_PER_TURN = 24
 
@@ -166,8 +167,8 @@ class LongPolls:
             self._meters.measured("READ_ENTRY_LONG_POLL_PRE_WAIT", began_s - since_s)
             wait = _Wait(self, request, respond, client, began_s)
             watch = self._bookie.reads.watch(request.ledger, request.previous_lac, wait.changed)
-        except BkctlError as error:
-            respond(request.refuse(code_of(error)))
+        except Exception as error:  # noqa: BLE001 - without an answer it would keep its place for good
+            respond(request.refuse(code_of_any(_WAITING, error)))
             return
         if watch is None:
             self._answer(request, respond, None)
@@ -202,8 +203,8 @@ class LongPolls:
                     entry = request.previous_lac + 1
                 except NoEntryError:
                     changed_ms = None
-        except BkctlError as error:
-            return request.refuse(code_of(error))
+        except Exception as error:  # noqa: BLE001 - as in `_look`
+            return request.refuse(code_of_any(_WAITING, error))
         return request.answer(
             ResultCode.OK,
             found,

@@ -9,11 +9,12 @@ from functools import partial
 from bkctl.codec.location import KEY_BYTES
 from bkctl.engine.cache.entry_table import LEDGER_BYTES
 from bkctl.engine.cache.record_batch import bodies_of
-from bkctl.errors import BkctlError, NoLedgerError, TooManyRequestsError
+from bkctl.engine.engine_thread import as_failure
+from bkctl.errors import NoLedgerError, TooManyRequestsError
 from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.runs import PackedReadRun, ReadRun, answer_read_records, answer_reads
-from bkctl.server.wire.answer_codes import code_of, log_io
+from bkctl.server.wire.answer_codes import code_of, code_of_any, log_io
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.port import Port
 from bkctl.server.wire.read_turns import RUN_PLACES
@@ -166,8 +167,12 @@ class ReadRunJob:
         self._port.answers.post([(self._connection, frames, written)])
 
     def _read_some(self, keys: Sequence[bytes]) -> list[bytes | ResultCode]:
+        try:
+            answers = self._port.bookie.reads.read_many(keys)
+        except Exception as error:  # noqa: BLE001 - without answers the run would keep its turn for good
+            return [code_of_any("reading entries", error)] * len(keys)
         results: list[bytes | ResultCode] = []
-        for answer in self._port.bookie.reads.read_many(keys):
+        for answer in answers:
             if isinstance(answer, bytes):
                 results.append(answer)
             else:
@@ -184,9 +189,9 @@ class ReadRunJob:
                 lacs[ledger] = self._port.bookie.reads.last_add_confirmed(ledger)
             except NoLedgerError:
                 lacs[ledger] = None
-            except BkctlError as error:
+            except Exception as error:  # noqa: BLE001 - as in `_read_some`
                 # The entries themselves were read; the client does without the LAC.
-                log_io(error)
+                log_io(as_failure("reading a last add confirmed", error))
                 lacs[ledger] = None
         return [lacs[ledger] for ledger in map(_ledger, keys)]
 

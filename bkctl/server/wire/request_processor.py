@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from bkctl.clock import Clock
 from bkctl.codec.location import ID_MAX
@@ -35,7 +36,7 @@ from bkctl.protocol.messages import (
     WriteLacRequest,
 )
 from bkctl.protocol.refusal import refusal
-from bkctl.server.wire.answer_codes import code_of, log_io
+from bkctl.server.wire.answer_codes import code_of, code_of_any, log_io
 from bkctl.server.wire.long_polls import Client, LongPolls, Respond
 from bkctl.server.wire.request_meters import RequestMeters
 from bkctl.server.wire.stage_pool import StagePool
@@ -46,6 +47,9 @@ _log = logging.getLogger(__name__)
 #: Bytes that a batch read counts before its first entry, and before each entry.
 _BATCH_HEAD_BYTES = 36
 _BATCH_ENTRY_BYTES = 4
+_SERVING = "serving a request"
+
+RequestT = TypeVar("RequestT", bound=Request)
 
 
 class RequestProcessor:
@@ -81,8 +85,8 @@ class RequestProcessor:
             return
         try:
             self._dispatch(request, respond, client)
-        except BkctlError as error:
-            respond(request.refuse(code_of(error)))
+        except Exception as error:  # noqa: BLE001 - without an answer it would keep its place for good
+            respond(request.refuse(code_of_any(_SERVING, error)))
 
     def _dispatch(self, request: Request, respond: Respond, client: Client) -> None:
         match request:
@@ -96,16 +100,16 @@ class RequestProcessor:
                 self._long_polls.start(request, respond, client)
             case ReadRequest():
                 stage = self._high_priority_stage if request.high_priority else self._read_stage
-                stage.submit(partial(self._read, request, respond))
+                stage.submit(partial(_answer_with, self._read, request, respond))
             case BatchReadRequest() if request.fence:
                 self._fence(
                     request.ledger, request.master_key, request, partial(self._batch_read, request), respond
                 )
             case BatchReadRequest():
                 stage = self._high_priority_stage if request.high_priority else self._read_stage
-                stage.submit(partial(self._batch_read, request, respond))
+                stage.submit(partial(_answer_with, self._batch_read, request, respond))
             case ReadLacRequest():
-                self._read_stage.submit(partial(self._read_lac, request, respond))
+                self._read_stage.submit(partial(_answer_with, self._read_lac, request, respond))
             case WriteLacRequest():
                 self._bookie.explicit_lacs.write(
                     request.body,
@@ -116,9 +120,9 @@ class RequestProcessor:
             case ForceLedgerRequest():
                 self._bookie.force_ledger(request.ledger, lambda error: respond(request.answer(_code(error))))
             case BookieInfoRequest():
-                self._read_stage.submit(partial(self._info, request, respond))
+                self._read_stage.submit(partial(_answer_with, self._info, request, respond))
             case ListOfEntriesRequest():
-                self._read_stage.submit(partial(self._list, request, respond))
+                self._read_stage.submit(partial(_answer_with, self._list, request, respond))
             case AuthRequest():
                 respond(request.answer(ResultCode.OK, AUTH_DISABLED_PLUGIN))
             case _:
@@ -154,7 +158,7 @@ class RequestProcessor:
 
         def read_fenced() -> None:
             started_s = self._now_s()
-            read(respond)
+            _answer_with(lambda _, respond: read(respond), request, respond)
             self._meters.measured("READ_ENTRY_FENCE_READ", self._now_s() - started_s)
 
         def fenced(error: BookieError | None) -> None:
@@ -259,6 +263,14 @@ class RequestProcessor:
             respond(request.refuse(ResultCode.IO_ERROR))
             return
         respond(request.answer(ResultCode.OK, encoded))
+
+
+def _answer_with(job: Callable[[RequestT, Respond], None], request: RequestT, respond: Respond) -> None:
+    """Do what answers a request; an error that nobody foresaw is an answer, too. On a stage."""
+    try:
+        job(request, respond)
+    except Exception as error:  # noqa: BLE001 - as in `RequestProcessor.process`
+        respond(request.refuse(code_of_any(_SERVING, error)))
 
 
 def _refuse(request: Request, respond: Respond, error: BkctlError) -> None:
