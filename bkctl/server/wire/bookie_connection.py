@@ -190,13 +190,16 @@ class BookieConnection(asyncio.Protocol):
         self._silent_descriptor = -1
         self._set_reading()
 
-    def hung_up(self) -> None:
-        """Close the connection, unless there is something to read before the end."""
+    def hung_up(self) -> bool:
+        """Close the connection, unless there is something to read before the end; False if it ends anyway."""
+        if self._transport is None or self._transport.is_closing():
+            return False
         if unread_bytes(self._socket):
             self.wake()
         else:
             self._silent_descriptor = -1
             self.close()
+        return True
 
     def free_descriptor(self) -> int:
         """Return the descriptor by which frames may go past the transport; -1 when they may not.

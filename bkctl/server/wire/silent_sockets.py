@@ -33,8 +33,11 @@ class SilentClient(Protocol):
     def wake(self) -> None:
         """Read from the socket again."""
 
-    def hung_up(self) -> None:
-        """Note that the client sends nothing more than what may be on the socket still."""
+    def hung_up(self) -> bool:
+        """Note that the client sends nothing more than what may be on the socket still.
+
+        False when the connection has ended before, or is about to, for another reason.
+        """
 
 
 class SilentSockets:
@@ -102,10 +105,11 @@ class SilentSockets:
 
     def end_one(self) -> bool:
         """End the client that went first of those that have gone; False when there is none."""
-        if not self._ended:
-            return False
-        self._ended.popleft().hung_up()
-        return True
+        while self._ended:
+            # One whose place was given back already makes no room for another.
+            if self._ended.popleft().hung_up():
+                return True
+        return False
 
     def _end_some(self) -> None:
         self.end_one()

@@ -55,8 +55,9 @@ class Client:
     def wake(self) -> None:
         self.told.append("wake")
 
-    def hung_up(self) -> None:
+    def hung_up(self) -> bool:
         self.told.append("hung up")
+        return True
 
     def close(self) -> None:
         self.here.close()
@@ -249,6 +250,28 @@ def test_a_new_client_gets_the_place_of_one_that_has_gone(monkeypatch: pytest.Mo
             with WireClient(served.port, Wire.V2) as client:
                 assert client.read(7, 0).code is ResultCode.OK
         assert served.server.connections_refused == 0
+
+
+def test_a_place_that_was_given_back_is_given_to_one_new_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while those that have gone, and were closed for another reason, still wait for their end."""
+    monkeypatch.setattr(silent_sockets, "PAUSE_S", 3600.0)
+    with ServedEngine(settings=NetworkSettings(connections_max=10)) as served:
+        served.rig.add(7, 0)
+        ten_go(served)
+
+        def close_all() -> None:
+            for connection in list(served.server._connections):
+                connection.abort()
+
+        served.loop.call_soon_threadsafe(close_all)
+        served.until(lambda: served.server.connections == 0, "some connections are left")
+        clients = [socket.create_connection(("127.0.0.1", served.port), 30) for _ in range(15)]
+        served.until(
+            lambda: served.server.connections + served.server.connections_refused >= 15, "not all are seen"
+        )
+        served.until(lambda: served.server.connections <= 10, "there are more connections than there may be")
+        for client in clients:
+            client.close()
 
 
 def test_polls_of_clients_that_have_gone_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
