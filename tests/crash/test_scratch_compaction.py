@@ -311,6 +311,17 @@ def test_a_scratch_disk_that_fails_does_not_keep_logs_with_room_from_being_compa
     check_live(rig)
 
 
+def test_a_scratch_disk_that_fails_behind_a_link_gets_no_other_log_in_that_pass() -> None:
+    """Rows that lead there cannot be read until the disk works again."""
+    rig = filled()
+    rig.faulty.inject(FaultRule("open", lambda path: path.startswith(SCRATCH) and path.endswith("compacted")))
+    assert rig.collect(MAJOR).failure
+    assert len(links(rig)) == 1
+    rig.faulty.heal()
+    compacted(rig.collect(MAJOR))
+    check_live(rig)
+
+
 def test_a_link_that_may_not_be_durable_is_not_relied_on() -> None:
     """The sync of the directory fails once; asked again it would say that all is well."""
     rig = filled()

@@ -202,7 +202,7 @@ class Compactions:
             return
         except BkctlError as error:
             self._meters.compaction_failures += 1
-            if not self._spares_others(error, usage.log_id):
+            if not self._is_of_log(error, usage.log_id):
                 raise
             self._fates.set_aside(report, usage.log_id, error)
             return
@@ -217,15 +217,11 @@ class Compactions:
         reason = f"{usage.usage(self._settings.log_size_bytes):.1%} live"
         self._fates.note(usage.log_id, "compacted", reason, usage, copied=copied, freed_bytes=freed_bytes)
 
-    def _spares_others(self, error: BkctlError, log_id: int) -> bool:
-        """Return whether it is this log alone that cannot be read or removed, or a scratch disk that fails.
-
-        Other logs may have room for their copies in their own directory.
-        """
-        if isinstance(error, SyncError) or not isinstance(error, StorageError) or error.path is None:
+    def _is_of_log(self, error: BkctlError, log_id: int) -> bool:
+        """Return whether it is this log alone that cannot be read or removed."""
+        if isinstance(error, SyncError) or not isinstance(error, StorageError):
             return False
-        own = self._storage.entry_logger.path(log_id)
-        return error.path == own or self._by_scratch.is_of_scratch(error.path)
+        return error.path == self._storage.entry_logger.path(log_id)
 
     def _way_of(self, usage: LogUsage | LogTotals) -> tuple[_Way | None, str]:
         """Choose how to compact a log with the room there is; None, and the reason, when there is no way."""

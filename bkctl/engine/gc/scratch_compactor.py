@@ -99,12 +99,6 @@ class ScratchCompactor(LogCopier):
                 found.append((space.free_bytes, each))
         return max(found)[1] if found else None
 
-    def is_of_scratch(self, path: str) -> bool:
-        """Return whether a path is one that compactions make in a scratch directory."""
-        return any(
-            path == dirname(place) or path.startswith(f"{dirname(place)}/") for place in self._places.values()
-        )
-
     def compact(
         self,
         log_id: int,
@@ -119,12 +113,17 @@ class ScratchCompactor(LogCopier):
         The arguments are those of :meth:`bkctl.engine.gc.compactor.Compactor.compact`.
 
         Raises CorruptionError, NoSpaceError, StorageError; before the point of no return nothing has changed,
-        after it the next :meth:`recover` finishes. A copy that could not be brought back is none of these:
-        it is in use where it is.
+        after it the next :meth:`recover` finishes. A scratch disk that takes no copy counts as one without
+        room. A copy that could not be brought back is none of these: it is in use where it is.
         """
         place = self._places[scratch]
-        self._filesystem.make_directories(place)
-        copied, target = self._copy_live(log_id, dead, holes, place, rows)
+        try:
+            self._filesystem.make_directories(place)
+            copied, target = self._copy_live(log_id, dead, holes, place, rows)
+        except StorageError as error:
+            if isinstance(error, SyncError) or not _is_below(dirname(place), error.path):
+                raise
+            raise NoSpaceError(f"no copy on the scratch disk: {error}", path=error.path) from error
         if target is None:
             self._remove_log(log_id)
         else:
@@ -256,6 +255,10 @@ class ScratchCompactor(LogCopier):
             for name in self._filesystem.names(place)
             if _is_copy(name) and name not in linked
         ]
+
+
+def _is_below(directory: str, path: str | None) -> bool:
+    return path is not None and (path == directory or path.startswith(f"{directory}/"))
 
 
 def _is_copy(name: str) -> bool:
