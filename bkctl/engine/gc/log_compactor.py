@@ -151,7 +151,10 @@ class LogCompactor:
             self._refuse_rows(log_id, dead)
 
     def _refuse_rows(
-        self, log_id: int, dead: Container[int] = (), copied: Iterable[Sequence[bytes]] = ()
+        self,
+        log_id: int,
+        dead: Container[int] = (),
+        copied: Callable[[], Iterable[Sequence[bytes]]] = tuple,
     ) -> None:
         """Raise CorruptionError where a row points into a log, but for those of the keys that were copied."""
         refuse_rows(

@@ -116,7 +116,7 @@ class LogCopier(LogCompactor):
             is_behind = copied.is_behind_count
             if counted == (copied.entries if is_behind else self._still_named(log_id, copies)):
                 return
-        self._refuse_rows(log_id, dead, self._keys_in(copies))
+        self._refuse_rows(log_id, dead, partial(self._keys_in, copies))
 
     def _still_named(self, source: int, copies: Sequence[str]) -> int:
         """Count the entries of the copies whose rows name their source; raises what ``going_on`` does."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from bkctl.codec.location import ABSENT
 from bkctl.engine.ledger_storage import EntryLocations
@@ -23,6 +24,9 @@ _OFFSET = 0xFFFF_FFFF
 #: and each ledger has one.
 _STEP_ROWS = 1024
 _BATCH_ROWS_MIN = 64
+
+#: Rows that are held against the entries of a copy at a time: some 50 MB. A log may have 20 million.
+ROWS_MAX = 1 << 18
 
 
 def rows_pointing(
@@ -111,33 +115,43 @@ def refuse_rows(
     dead: Container[int],
     going_on: Callable[[], None],
     *,
-    copied: Iterable[Sequence[bytes]] = (),
+    copied: Callable[[], Iterable[Sequence[bytes]]] = tuple,
 ) -> None:
     """Raise CorruptionError where a row points into a log, but for those of entries that were ``copied``.
 
-    ``copied`` gives the keys of these some at a time. Their number decides nothing: while a log is copied,
-    flushes change rows of entries that were copied, and rows that nothing was found for stay.
+    ``copied`` gives the keys of these some at a time; it is called for each ``ROWS_MAX`` rows. Their number
+    decides nothing: while a log is copied, flushes change rows of entries that were copied, and rows that
+    nothing was found for stay.
 
     Raises as :func:`rows_pointing`, too, and what ``copied`` raises.
     """
+    rows: dict[bytes, int] = {}
     pointing = rows_pointing(locations, [log_id], going_on)
-    rows = {key: place for key, place in pointing if _ledger(key) not in dead}
-    for keys in copied:
-        going_on()
-        for key in keys:
-            rows.pop(key, None)
-    if rows:
-        key, place = next(iter(rows.items()))
-        ledger, entry = _KEY.unpack(key)
-        raise CorruptionError(
-            "entry log",
-            # The row of an entry names the byte behind its size.
-            offset=(place & _OFFSET) - _SIZE_BYTES,
-            expected="a record of the ledger and entry at each place that the index names",
-            found=f"none at {len(rows)} of them, of ledger {ledger}, entry {entry} first"
-            " (bkctl entrylog salvage)",
-            path=path,
-        )
+    while True:
+        alive = ((key, place) for key, place in pointing if _ledger(key) not in dead)
+        rows.update(islice(alive, ROWS_MAX))
+        if not rows:
+            return
+        for keys in copied():
+            going_on()
+            for key in keys:
+                rows.pop(key, None)
+        if rows:
+            raise _refusal(rows, path)
+
+
+def _refusal(rows: Mapping[bytes, int], path: str) -> CorruptionError:
+    key, place = next(iter(rows.items()))
+    ledger, entry = _KEY.unpack(key)
+    return CorruptionError(
+        "entry log",
+        # The row of an entry names the byte behind its size.
+        offset=(place & _OFFSET) - _SIZE_BYTES,
+        expected="a record of the ledger and entry at each place that the index names",
+        found=f"none at {len(rows)} of them, of ledger {ledger}, entry {entry} first"
+        " (bkctl entrylog salvage)",
+        path=path,
+    )
 
 
 def _ledger(key: bytes) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 from bkctl.codec.digest import Digester
 from bkctl.codec.entrylog import HEADER_BYTES, encode_map
-from bkctl.engine.gc import settled_logs
+from bkctl.engine.gc import rows_into_logs, settled_logs
 from bkctl.engine.gc.log_copier import LogCopier
 from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.rows_into_logs import RowCounts, refuse_rows, rows_into, rows_pointing
@@ -217,13 +218,34 @@ def test_the_first_row_that_still_points_there_is_named() -> None:
     rig = opened()
     rig.fill([1, 2], entries=20)
     keys = [key for key, _ in rows_pointing(rig.storage.locations, [0], lambda: None) if key[7] == 2]
-    refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None, copied=[keys[:2], keys[2:]])
+    refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None, copied=partial(list, [keys[:2], keys[2:]]))
     for left in (0, 3):
         offset, _, entry = record_of(rig, 2, left)
         where = f"none at {len(keys) - left} .* entry {entry} first"
         with pytest.raises(CorruptionError, match=where) as caught:
-            refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None, copied=[keys[:left]])
+            refuse_rows(rig.storage.locations, 0, LOG, {1}, lambda: None, copied=partial(list, [keys[:left]]))
         assert (caught.value.path, caught.value.offset) == (LOG, offset)
+
+
+def test_no_more_rows_are_held_against_a_copy_than_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some at a time, and the copy is read again for each; none is passed over."""
+    rig = opened()
+    rig.fill([1, 2], entries=20)
+    keys = [key for key, _ in rows_pointing(rig.storage.locations, [0], lambda: None)]
+    monkeypatch.setattr(rows_into_logs, "ROWS_MAX", 2)
+    readings: list[None] = []
+
+    def all_but(left: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+        readings.append(None)
+        yield from ([key] for key in keys if key not in left)
+
+    refuse_rows(rig.storage.locations, 0, LOG, (), lambda: None, copied=partial(all_but, ()))
+    assert len(readings) == -(-len(keys) // 2) > 2
+    for left in keys:
+        with pytest.raises(CorruptionError, match="none at 1 of them"):
+            refuse_rows(rig.storage.locations, 0, LOG, (), lambda: None, copied=partial(all_but, [left]))
+    with pytest.raises(CorruptionError, match="none at 2 of them"):
+        refuse_rows(rig.storage.locations, 0, LOG, (), lambda: None)
 
 
 @pytest.mark.parametrize("counted", [False, True])
