@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from bkctl.engine.engine_thread import EngineThread
-from bkctl.errors import BkctlError
+from bkctl.errors import BkctlError, StorageError
 
 _T = TypeVar("_T")
 
@@ -34,8 +34,8 @@ class OneAhead(Iterator[_T], Generic[_T]):
 
     Bound: one item that is made, besides the caller's. An error of the iteration is raised in its place. The
     thread has ended and ``items`` is closed when the context ends, which waits for an item in the making; no
-    cycle is left, which a bookie would keep for good (``cyclic_collector``). Raises StorageError when the
-    system gives no thread.
+    cycle is left, which a bookie would keep for good (``cyclic_collector``). Where the system gives no
+    thread, the caller makes the items.
     """
 
     def __init__(self, items: Generator[_T], name: str) -> None:
@@ -76,7 +76,11 @@ class OneAhead(Iterator[_T], Generic[_T]):
             self._begun += 1
             return next(self._items)
         if self._begun == FIRST_ITEMS:
-            self.begin()
+            try:
+                self.begin()
+            except StorageError:
+                # Without a thread the caller goes on by itself, and asks again for the next item.
+                return next(self._items)
         made = self._made.get()
         if isinstance(made, _End):
             # Once more for a caller who asks again.

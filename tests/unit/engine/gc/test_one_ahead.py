@@ -11,7 +11,9 @@ from contextlib import suppress
 
 import pytest
 
+from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.gc.one_ahead import FIRST_ITEMS, OneAhead
+from bkctl.errors import StorageError
 
 WAIT_S = 20
 
@@ -46,6 +48,27 @@ def test_one_item_is_made_while_the_caller_has_the_one_before_and_no_second_one(
         assert ahead_of_it.wait(WAIT_S)
         assert made == list(range(FIRST_ITEMS + 2))
         assert threads_named("test") == 1
+
+
+def test_without_a_thread_the_caller_makes_the_items_until_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = EngineThread.start
+    refused: list[None] = []
+
+    def refuse(thread: EngineThread) -> None:
+        if len(refused) == 3:
+            start(thread)
+        else:
+            refused.append(None)
+            raise StorageError("no thread")
+
+    monkeypatch.setattr(EngineThread, "start", refuse)
+    with OneAhead((number for number in range(FIRST_ITEMS + 9)), "test") as ahead:
+        begun = [(next(ahead), threads_named("test")) for _ in range(FIRST_ITEMS + 5)]
+        rest = list(ahead)
+    assert begun == [(number, number >= FIRST_ITEMS + 3) for number in range(FIRST_ITEMS + 5)]
+    assert rest == list(range(FIRST_ITEMS + 5, FIRST_ITEMS + 9))
 
 
 @pytest.mark.parametrize("good", [0, 1, FIRST_ITEMS, FIRST_ITEMS + 1])

@@ -143,8 +143,11 @@ def with_another_ledger(rig: GcRig, entry: int) -> None:
     file.close()
 
 
-def test_without_a_thread_each_log_is_read_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = half_dead()
+@pytest.mark.parametrize("piece_entries", [5, 1], ids=["few pieces", "many pieces"])
+def test_without_a_thread_each_log_is_read_in_its_turn(
+    piece_entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = half_dead(entries_unflushed_max=piece_entries)
     refused: list[EngineThread] = []
 
     def refuse(thread: EngineThread) -> None:
