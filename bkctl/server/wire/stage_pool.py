@@ -35,19 +35,28 @@ class StagePool:
                 self.meter.rejected += requests
                 raise TooManyRequestsError(f"the {self.meter.name} stage is full")
             self.meter.length += requests
+        # One thread takes the job out and has it: a worker, or the caller when the executor refuses it.
+        turn = [job]
         try:
-            future = self._executor.submit(self._work, job, requests, self._clock.monotonic())
+            future = self._executor.submit(self._work, turn, requests, self._clock.monotonic())
         except RuntimeError:
+            # Where the system gives no further thread the job is queued all the same, for those there are.
+            if not _taken(turn):
+                return
             with self._lock:
                 self.meter.length -= requests
-            raise TooManyRequestsError("the bookie is shutting down") from None
+            raise TooManyRequestsError(f"the {self.meter.name} stage takes nothing more now") from None
         future.add_done_callback(partial(self._report, requests))
 
     def stop(self) -> None:
         """Finish what is running, drop what is queued, end the threads."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
-    def _work(self, job: Callable[[], None], requests: int, queued_s: float) -> None:
+    def _work(self, turn: list[Callable[[], None]], requests: int, queued_s: float) -> None:
+        taken = _taken(turn)
+        if not taken:
+            return
+        (job,) = taken
         started_s = self._clock.monotonic()
         try:
             job()
@@ -68,3 +77,11 @@ class StagePool:
         if error is not None:
             self.meter.failed += 1
             _log.error("a request of the %s stage was not answered", self.meter.name, exc_info=error)
+
+
+def _taken(turn: list[Callable[[], None]]) -> list[Callable[[], None]]:
+    """Empty a turn and return the job that was in it; no job where another thread was faster."""
+    try:
+        return [turn.pop()]
+    except IndexError:
+        return []

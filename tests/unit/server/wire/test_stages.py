@@ -84,6 +84,35 @@ def test_a_stopped_stage_drops_what_it_has_not_begun() -> None:
     assert not later.is_set()
 
 
+def test_a_job_that_was_refused_for_want_of_a_thread_is_not_done_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The executor has queued it by then: a client would get two answers."""
+    gate, started, done = threading.Event(), threading.Event(), threading.Event()
+    pool = StagePool("read", SystemClock(), threads=2, requests_max=9)
+    refused: list[None] = []
+
+    def job() -> None:
+        started.set()
+        assert gate.wait(WAIT_S)
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool.submit(job)
+    assert started.wait(WAIT_S)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(TooManyRequestsError):
+            pool.submit(lambda: refused.append(None))
+    pool.submit(done.set)
+    gate.set()
+    assert done.wait(WAIT_S)
+    pool._executor.shutdown(wait=True)
+    assert refused == []
+    assert (pool.meter.length, pool.meter.done) == (0, 2)
+
+
 def test_a_job_that_raises_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     pool = StagePool("read", SystemClock(), threads=1, requests_max=3)
 
