@@ -10,6 +10,8 @@ setting (``mallopt``)    whose              why
 ``M_MMAP_THRESHOLD``,    a worker's process to give a large block back and be given new pages costs as much as
 ``M_TRIM_THRESHOLD``                        what is done with it
 ======================== ================== ==================================================================
+
+Nothing is set by ``malloc_trim``, which gives freed memory back once.
 """
 
 from __future__ import annotations
@@ -43,7 +45,17 @@ def keep_freed_memory() -> None:
     _set(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
+def give_freed_memory_back() -> None:
+    """Give the system back what was freed so far; of a bookie that has started these are some hundred KiB."""
+    _call("malloc_trim", 0)
+
+
 def _set(parameter: int, value: int) -> None:
-    allocator = ctypes.CDLL(None)
-    if hasattr(allocator, "mallopt"):
-        allocator.mallopt(parameter, value)
+    _call("mallopt", parameter, value)
+
+
+def _call(name: str, *arguments: int) -> None:
+    """Call a function of the C library, if it has it."""
+    function = getattr(ctypes.CDLL(None), name, None)
+    if function is not None:
+        function(*arguments)

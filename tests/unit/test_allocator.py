@@ -69,3 +69,28 @@ def test_the_threads_of_a_bookie_share_arenas() -> None:
 )
 def test_the_number_that_the_environment_gives_counts(environment: dict[str, str]) -> None:
     assert arenas("shared", **environment) == 5
+
+
+#: Blocks are freed between others that stay, so that the C library keeps them.
+_FREED = """
+from bkctl.allocator import give_freed_memory_back
+
+def resident_kib():
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+blocks = [bytearray(b"x" * 8000) for _ in range(4000)]
+blocks = blocks[::16]
+kept = resident_kib()
+give_freed_memory_back()
+print(kept - resident_kib())
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system says no resident memory")
+def test_freed_memory_is_given_back() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _FREED], stdout=subprocess.PIPE, check=True, timeout=120, text=True
+    )
+    # 29 MiB were freed.
+    assert int(ran.stdout) > 20 * 1024

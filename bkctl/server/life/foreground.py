@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from bkctl import __version__
-from bkctl.allocator import share_arenas
+from bkctl.allocator import give_freed_memory_back, share_arenas
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import BkctlError
 from bkctl.server.life import cyclic_collector
@@ -152,6 +152,7 @@ async def _until_the_end(
     loop = asyncio.get_running_loop()
     _log_serving(report, loop_name(loop))
     cyclic_collector.freeze()
+    give_freed_memory_back()
     try:
         started(report)
         manager.ready(f"bookie {report.bookie} serves port {report.port}")
