@@ -42,7 +42,7 @@ SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test thorough soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench profile data proto man conf docs site sbom \
+.PHONY: help env demo test pure thorough soak fuzz-corpus fuzz-totals kernels-asan lint types dead bench profile data proto man conf docs site sbom \
   wheel wheel-demo spark-archive lock fmt clean
 
 help: ## Show this list
@@ -71,6 +71,10 @@ test: $(STAMP) ## Run the tests, except those that take long and have a quicker 
 
 # A soak runs whatever its folders have.
 thorough soak: export BKCTL_THOROUGH := 1
+
+pure: export BKCTL_KERNELS := python
+
+pure: test ## Run the tests over the Python twin of the kernels, as where nothing is compiled
 
 thorough: test ## Run all tests, as before a release: 17 to 40 minutes
 
