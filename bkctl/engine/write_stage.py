@@ -24,7 +24,7 @@ from bkctl._kernels import note_adds
 from bkctl.clock import Clock
 from bkctl.codec.entry import ACCEPTED_BYTES_MIN
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd, framed
-from bkctl.engine.engine_thread import Actions, EngineThread, call_all
+from bkctl.engine.engine_thread import Actions, EngineThread, call_all, reported
 from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
@@ -51,6 +51,7 @@ _FRONT = struct.Struct(">qqq")
 _KEY_PREFIX_OF = attrgetter("key_prefix")
 
 _ANSWER = "an answer of the write stage"
+_NOTING = "noting adds that were appended"
 
 
 class WriteStage:
@@ -191,14 +192,25 @@ class WriteStage:
             return Outcome.NO_ROOM
         if not self._write_data:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
+        # Whatever is wrong from here on: the journal answers, and nobody else may.
+        reported(_NOTING, self._note_run, run, descriptors, ledgers, actions)
+        self.meter.done += len(run.keys)
+        return Outcome.ADDED
+
+    def _note_run(
+        self,
+        run: AddRun,
+        descriptors: list[LedgerDescriptor],
+        ledgers: set[LedgerDescriptor],
+        actions: Actions,
+    ) -> None:
+        """Note what a run that was appended says of its ledgers."""
         self._raise_lacs(descriptors, ledgers, run.bodies, actions)
         if len(ledgers) == 1:
             self._busiest.add(descriptors[0].ledger, len(run.keys), run.size_bytes)
         else:
             counts = Counter(descriptors)
             self._count_adds(counts, counts.values(), run.size_bytes)
-        self.meter.done += len(run.keys)
-        return Outcome.ADDED
 
     def _append_records(self, run: RecordRun, actions: Actions) -> Outcome:
         """Append a run in one piece, of a bookie with one directory and one journal."""
@@ -216,7 +228,13 @@ class WriteStage:
             journal.append(_batch([run.records], size_bytes, count, run.sink, run.context))
         else:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
-        entry_bytes = run.size_bytes / count
+        reported(_NOTING, self._note_records, run, ledgers, actions)
+        self.meter.done += count
+        return Outcome.ADDED
+
+    def _note_records(self, run: RecordRun, ledgers: list[LedgerDescriptor], actions: Actions) -> None:
+        """Do what :meth:`_note_run` does, of a run in one piece."""
+        entry_bytes = run.size_bytes / run.count
         watched, uncounted = note_adds(ledgers, run.lacs, run.counts, entry_bytes, self._busiest.generation)
         for place in uncounted:
             descriptor = ledgers[place]
@@ -225,8 +243,6 @@ class WriteStage:
             counter.bytes += run.counts[place] * entry_bytes
         # A ledger may come twice, from two connections: only now is its LAC the highest one.
         self._note_use([ledgers[place] for place in watched], actions)
-        self.meter.done += count
-        return Outcome.ADDED
 
     def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor]) -> bool:
         """Append a run of a bookie with one directory and one journal; False when there is no room."""
@@ -363,10 +379,14 @@ class WriteStage:
         else:
             self._table.append_key(descriptor)
             actions.append(partial(add.sink.journaled, [_answer(add.sink, add.context, 1)]))
-        self._raise_lacs([descriptor], {descriptor}, [add.body], actions)
-        self._busiest.add(descriptor.ledger, 1, size_bytes)
+        reported(_NOTING, self._note_single, descriptor, add.body, actions)
         self.meter.done += 1
         return Outcome.ADDED
+
+    def _note_single(self, descriptor: LedgerDescriptor, body: bytes, actions: Actions) -> None:
+        """Do what :meth:`_note_run` does, of one add."""
+        self._raise_lacs([descriptor], {descriptor}, [body], actions)
+        self._busiest.add(descriptor.ledger, 1, len(body))
 
     def _held_run(self, run: AddRun | RecordRun) -> HeldAdd:
         answer = _answer(run.sink, run.context, run.count)

@@ -308,6 +308,26 @@ def test_an_error_that_nobody_foresaw_is_an_answer_to_all_whose_adds_it_ended(
         assert clients[0].add(100, 1) is ResultCode.OK
 
 
+def test_an_error_behind_the_append_is_no_second_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal answers what it has: counted down twice, adds would be let in beyond their bound."""
+    with ServedEngine() as served, clients_of(served) as clients:
+        with_ledgers(served)
+        writes = served.rig.bookie.writes
+        with monkeypatch.context() as patch:
+            patch.setattr(writes, "_note_use", no_memory)
+            with loop_busy(served):
+                for number, client in enumerate(clients):
+                    send(client, ids_of(number))
+            assert [codes_of(client) for client in clients] == [[ResultCode.OK] * EACH] * CLIENTS
+            # The first add of a ledger, which goes there by itself.
+            assert clients[0].add(7777, 0) is ResultCode.OK
+        served.until(lambda: not served.server.adds.meter.length, "adds are counted that were answered")
+        # A second answer would come in front of this one's.
+        assert clients[0].add(100, 1) is ResultCode.OK
+        served.until(lambda: not served.server.adds.meter.length, "adds are counted down twice")
+        assert served.server.adds.size_bytes == 0
+
+
 def test_gathered_runs_that_wait_for_room_are_answered_when_there_is_some() -> None:
     rig = EngineRig(
         small_settings(
