@@ -192,7 +192,7 @@ class WriteStage:
             return Outcome.NO_ROOM
         if not self._write_data:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
-        # Whatever is wrong from here on: the journal answers, and nobody else may.
+        # The journal answers from here on, also after an error, and nobody else may.
         reported(_NOTING, self._note_run, run, descriptors, ledgers, actions)
         self.meter.done += len(run.keys)
         return Outcome.ADDED

@@ -23,12 +23,13 @@ from bkctl.types import ResultCode
 #: A chunk ends with the entry that brings it to this many entries or bytes.
 CHUNK_ENTRIES_MAX = 128
 CHUNK_BYTES_MAX = 1 << 20
+_READING = "reading entries"
 
 
 class ReadRunJob:
     """The work on one run. ``start`` and ``resume`` run on the loop's thread, reads on the read stage."""
 
-    __slots__ = ("_connection", "_port", "_position", "_run", "_since_s", "_wire")
+    __slots__ = ("_connection", "_ended", "_port", "_position", "_run", "_since_s", "_wire")
 
     def __init__(self, port: Port, connection: Channel, run: ReadRun) -> None:
         self._port = port
@@ -36,6 +37,7 @@ class ReadRunJob:
         self._run = run
         self._wire = run.wire
         self._position = 0
+        self._ended = False
         self._since_s = port.now_s()
 
     def join(self, run: ReadRun) -> bool:
@@ -47,6 +49,12 @@ class ReadRunJob:
 
     def start(self) -> None:
         """Answer from the caches as far as they have the entries, then go on from the disk."""
+        try:
+            self._start()
+        except Exception as error:  # noqa: BLE001 - without answers the run would keep its turn for good
+            self._refuse_rest(code_of_any(_READING, error))
+
+    def _start(self) -> None:
         if not self._position:
             self._port.reads_waited.add(self._port.now_s() - self._since_s, len(self._run))
         while self._position < len(self._run) and not self._connection.write_paused:
@@ -56,7 +64,7 @@ class ReadRunJob:
         if self._position < len(self._run):
             self._connection.turns.again(self.start, places=RUN_PLACES)
         else:
-            self._connection.turns.ended(len(self._run), places=RUN_PLACES)
+            self._end()
 
     def resume(self) -> None:
         """Read the next chunk on the read stage; when that is full the rest of the run is refused."""
@@ -64,11 +72,22 @@ class ReadRunJob:
         try:
             self._port.read_stage.submit(partial(self._read, stop), stop - self._position)
         except TooManyRequestsError as error:
-            rest = len(self._run) - self._position
-            codes = [code_of(error)] * rest
-            self._connection.write(answer_reads(self._wire, self._run.tokens[self._position :], codes))
-            self._position = len(self._run)
-            self._port.reads_refused += rest
+            self._port.reads_refused += len(self._run) - self._position
+            self._refuse_rest(code_of(error))
+
+    def _refuse_rest(self, code: ResultCode) -> None:
+        """Answer what is left of the run with an error, and end it, unless it has ended."""
+        rest = len(self._run) - self._position
+        tokens = self._run.tokens[self._position :]
+        self._position = len(self._run)
+        if rest:
+            self._connection.write(answer_reads(self._wire, tokens, [code] * rest))
+        self._end()
+
+    def _end(self) -> None:
+        """Give the run's turn back, once."""
+        if not self._ended:
+            self._ended = True
             self._connection.turns.ended(len(self._run), places=RUN_PLACES)
 
     def _answer_cached(self) -> bool:
@@ -95,8 +114,9 @@ class ReadRunJob:
             if together is not None:
                 bodies = bodies_of(records)
             frames = answer_reads(self._wire, self._run.tokens[first:stop], bodies, lacs)
-        self._position = stop
         reads.count_cached(self._joined(first, first + 1), count, started_s)
+        # Entries in front of this place are not refused after an error: nothing is sent twice.
+        self._position = stop
         self._connection.write(frames)
         self._read_ahead(self._joined(stop - 1, stop))
         self._port.reads_ended(count, 0, size_bytes, self._since_s, self._port.now_s() - started_s)
@@ -170,7 +190,7 @@ class ReadRunJob:
         try:
             answers = self._port.bookie.reads.read_many(keys)
         except Exception as error:  # noqa: BLE001 - without answers the run would keep its turn for good
-            return [code_of_any("reading entries", error)] * len(keys)
+            return [code_of_any(_READING, error)] * len(keys)
         results: list[bytes | ResultCode] = []
         for answer in answers:
             if isinstance(answer, bytes):
@@ -201,7 +221,7 @@ class ReadRunJob:
         if self._position < len(self._run):
             self._connection.turns.again(self.resume, places=RUN_PLACES)
         else:
-            self._connection.turns.ended(len(self._run), places=RUN_PLACES)
+            self._end()
 
 
 def _ledger(key: bytes) -> int:

@@ -71,3 +71,20 @@ def test_an_add_is_answered_and_no_longer_in_progress(
             assert answer.code is ResultCode.IO_ERROR
         served.until(lambda: served.server.adds.meter.length == 0, "an add is in progress")
         assert client.add(1, 1) is ResultCode.OK
+
+
+@pytest.mark.parametrize("name", ["cached_records", "count_cached"])
+def test_runs_of_reads_from_the_caches_give_their_turns_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """They are answered, by an error too, where it comes in front of the answers."""
+    caplog.set_level(logging.CRITICAL)
+    with ServedEngine() as served, WireClient(served.port, timeout_s=5) as client:
+        assert client.add(1, 0) is ResultCode.OK
+        with monkeypatch.context() as patch:
+            patch.setattr(ReadStage, name, no_memory)
+            for _ in range(3 * ACTIVE_MAX):
+                client.send([(ReadRequest(1, 0), None)] * 2)
+                codes = [answer.response.code for answer in client.receive_all()]  # type: ignore[attr-defined]
+                assert codes == [ResultCode.IO_ERROR] * 2
+        assert client.read(1, 0).code is ResultCode.OK
