@@ -121,8 +121,12 @@ def watched(corpus: str, source: Path, tmp_path: Path, jobs: int) -> Timeline:
         with contextlib.suppress(FileNotFoundError):
             phase = phase_of(corpus, current)
             # What is removed at the end looks like something earlier; a phase counts from its first moment.
-            if phase != BEFORE or begun:
-                begun.setdefault(ENDED if phase == BEFORE else phase, time.monotonic())
+            if phase != BEFORE:
+                # Between two looks at the directory a name may change: that was not the end.
+                begun.pop(ENDED, None)
+                begun.setdefault(phase, time.monotonic())
+            elif begun:
+                begun.setdefault(ENDED, time.monotonic())
         time.sleep(0.0005)
     begun.setdefault(ENDED, time.monotonic())
     _, errors = process.communicate()
