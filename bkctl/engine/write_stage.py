@@ -238,9 +238,8 @@ class WriteStage:
         watched, uncounted = note_adds(ledgers, run.lacs, run.counts, entry_bytes, self._busiest.generation)
         for place in uncounted:
             descriptor = ledgers[place]
-            counter = descriptor.counter = self._busiest.counter(descriptor.ledger)
-            counter.entries += run.counts[place]
-            counter.bytes += run.counts[place] * entry_bytes
+            adds = run.counts[place]
+            descriptor.counter = self._busiest.add(descriptor.ledger, adds, adds * entry_bytes)
         # A ledger may come twice, from two connections: only now is its LAC the highest one.
         self._note_use([ledgers[place] for place in watched], actions)
 

@@ -64,11 +64,12 @@ class BusiestLedgers:
         self._counters[ledger] = counter
         return counter
 
-    def add(self, ledger: int, entries: int, size_bytes: float) -> None:
-        """Count a batch of one ledger."""
+    def add(self, ledger: int, entries: int, size_bytes: float) -> LedgerCounter:
+        """Count a batch of one ledger; return its counter."""
         counter = self.counter(ledger)
         counter.entries += entries
         counter.bytes += size_bytes
+        return counter
 
     def busiest(self, count: int) -> list[LedgerAdds]:
         """Return the counters of the ledgers that have grown most lately, the busiest first."""

@@ -63,7 +63,8 @@ _READ_OK = struct.pack(">Ii", _READ_HEADER, 0)
 _NUMBER_BYTES = 8
 _LOW_BYTE = 0 if sys.byteorder == "little" else _NUMBER_BYTES - 1
 _BYTE_VALUES = 256
-_KEY_OF = itemgetter(slice(_KEY_BYTES))
+#: The key of a body.
+KEY_OF = itemgetter(slice(_KEY_BYTES))
 
 
 @dataclass(slots=True)
@@ -315,12 +316,13 @@ def answer_reads(
     """
     pieces: list[bytes] = []
     if wire is Wire.V2:
-        bodies = [result for result in results if isinstance(result, bytes)]
-        # Of an entry that was found, the key is the front of its body.
-        if _kernels.IMPL == "native" and len(bodies) == len(results) and list(map(_KEY_OF, bodies)) == tokens:
-            sizes = map(LENGTH.pack, map(len, bodies))
-            records = b"".join(chain.from_iterable(zip(sizes, bodies, strict=True)))
-            return _kernels.read_answers(_READ_OK, records)
+        if _kernels.IMPL == "native":
+            bodies = [result for result in results if isinstance(result, bytes)]
+            # Of an entry that was found, the key is the front of its body.
+            if len(bodies) == len(results) and list(map(KEY_OF, bodies)) == tokens:
+                sizes = map(LENGTH.pack, map(len, bodies))
+                records = b"".join(chain.from_iterable(zip(sizes, bodies, strict=True)))
+                return _kernels.read_answers(_READ_OK, records)
         for token, result in zip(tokens, results, strict=True):
             if isinstance(result, bytes):
                 pieces += (_HEAD.pack(_ANSWER_BYTES + len(result), _READ_HEADER, 0), token, result)

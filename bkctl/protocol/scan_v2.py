@@ -26,11 +26,10 @@ afterwards, for all keys at once; where one is negative the caller takes that st
 from __future__ import annotations
 
 import struct
-from operator import itemgetter
 
 from bkctl import _kernels
 from bkctl.protocol.messages import Wire
-from bkctl.protocol.runs import AddRun, PackedAddRun, PackedReadRun, ReadRun
+from bkctl.protocol.runs import KEY_OF, AddRun, PackedAddRun, PackedReadRun, ReadRun
 
 ADD_HEAD = b"\x02\x01\x00\x00"
 READ_HEAD = b"\x02\x02\x00\x00"
@@ -43,9 +42,6 @@ _READ = struct.Struct(">i4s16s")
 _READ_LENGTH = 20
 _NEGATIVE = 0x80
 _READ_FRAME_BYTES = 4 + _READ_LENGTH
-
-#: The key of a body.
-KEY_OF = itemgetter(slice(16))
 
 
 def are_positive(keys: list[bytes]) -> bool:

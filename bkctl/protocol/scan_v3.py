@@ -31,8 +31,8 @@ from bkctl.codec import varint
 from bkctl.protocol.framing import LENGTH
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.refusal import BODY_BYTES_MIN
-from bkctl.protocol.runs import AddRun, PackedAddRun, PackedReadRun, ReadRun
-from bkctl.protocol.scan_v2 import KEY_OF, are_positive
+from bkctl.protocol.runs import KEY_OF, AddRun, PackedAddRun, PackedReadRun, ReadRun
+from bkctl.protocol.scan_v2 import are_positive
 
 #: ``0a n 0803 10 operation 18`` -> width of the txnId that follows.
 ADD_WIDTHS = {

@@ -104,7 +104,7 @@ class LogCompactor:
         pieces = LivePieces(
             self._storage, self._filesystem, self._settings, log_id, dead, holes, going_on=self._going_on
         )
-        return _Reading(log_id, pieces, is_behind_count=rows is not None and rows.are_counted)
+        return _Reading(log_id, pieces, is_behind_count=rows is not None and rows.counted(log_id) is not None)
 
     def _pieces(
         self,

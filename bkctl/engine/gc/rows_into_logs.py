@@ -89,11 +89,6 @@ class RowCounts:
         self._going_on = going_on
         self._counts: dict[int, int] | None = None
 
-    @property
-    def are_counted(self) -> bool:
-        """Whether the index was read."""
-        return self._counts is not None
-
     def counted(self, log_id: int) -> int | None:
         """Return the rows into a log as they were counted for another one before; None if none was."""
         return None if self._counts is None else self._counts.get(log_id, 0)

@@ -42,8 +42,8 @@ class ReadPace:
     def first_step(self, bytes_max: int) -> int:
         """Return the number of entries to read first of a run, whose sizes nobody knows.
 
-        They are more than ``bytes_max`` bytes only where they are larger than those before them. From any
-        thread.
+        More than ``FIRST_STEP`` only where that many, as large as those of late, fit into ``bytes_max``. From
+        any thread.
         """
         entry_bytes = self._entry_bytes
         fits = entry_bytes is not None and entry_bytes * FIRST_STEP_MAX <= bytes_max

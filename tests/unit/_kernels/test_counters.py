@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from types import ModuleType
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,25 +13,24 @@ from hypothesis import strategies as st
 from bkctl._kernels import _counters
 from bkctl.engine.ledger_descriptor import LAC_NONE
 from bkctl.metrics.busiest_ledgers import UNCOUNTED
-from tests.support.kernel_twins import COMPILED
+from tests.support.kernel_twins import COMPILED, twin
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 
 
-def _twin(name: str) -> ModuleType:
-    if name == "python":
-        return _counters
-    from bkctl._kernels import _native
-
-    return _native
-
-
 @pytest.fixture(params=["python", pytest.param("native", marks=COMPILED)])
-def kernels(request: pytest.FixtureRequest) -> ModuleType:
-    return _twin(request.param)
+def kernels(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with twin(request.param) as chosen:
+        yield chosen
 
 
-def test_a_ledger_has_no_lac_at_first(kernels: ModuleType) -> None:
+def both() -> Iterator[Any]:
+    for name in ("python", "native"):
+        with twin(name) as chosen:
+            yield chosen
+
+
+def test_a_ledger_has_no_lac_at_first(kernels: Any) -> None:
     use = kernels.LedgerUse(kernels.LedgerCounter(2.5, 7))
     assert (use.lac, use.used, use.watched) == (LAC_NONE, False, False)
     counter = use.counter
@@ -38,7 +38,7 @@ def test_a_ledger_has_no_lac_at_first(kernels: ModuleType) -> None:
     assert (counter.marked, counter.before) == (0, 0)
 
 
-def test_adds_are_noted_ledger_by_ledger(kernels: ModuleType) -> None:
+def test_adds_are_noted_ledger_by_ledger(kernels: Any) -> None:
     mine, old = kernels.LedgerCounter(0.0, 3), kernels.LedgerCounter(0.0, 2)
     first, second, third = (kernels.LedgerUse(counter) for counter in (mine, old, mine))
     first.lac = 40
@@ -54,9 +54,7 @@ def test_adds_are_noted_ledger_by_ledger(kernels: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("lacs", "counts"), [([1], [1, 1]), ([1, 1], [1]), ([1, 1, 1], [1, 1])])
-def test_columns_of_different_lengths_note_nothing(
-    kernels: ModuleType, lacs: list[int], counts: list[int]
-) -> None:
+def test_columns_of_different_lengths_note_nothing(kernels: Any, lacs: list[int], counts: list[int]) -> None:
     uses = [kernels.LedgerUse(kernels.LedgerCounter(0.0, 0)) for _ in range(2)]
     with pytest.raises(ValueError, match="columns of different lengths"):
         kernels.note_adds(uses, lacs, counts, 1.0, 0)
@@ -70,8 +68,7 @@ NOTE = st.tuples(st.integers(0, 3), I64, st.integers(0, 2**31), st.integers(0, 1
 @given(st.lists(st.lists(NOTE, max_size=6), max_size=6), st.floats(0, 2**40))
 def test_the_twins_note_the_same(runs: list[list[tuple[int, int, int, int]]], entry_bytes: float) -> None:
     seen = []
-    for name in ("python", "native"):
-        kernels = _twin(name)
+    for kernels in both():
         uses = [kernels.LedgerUse(kernels.LedgerCounter(0.0, number % 2)) for number in range(4)]
         uses[3].watched = True
         answers = []
@@ -85,7 +82,7 @@ def test_the_twins_note_the_same(runs: list[list[tuple[int, int, int, int]]], en
     assert seen[0] == seen[1]
 
 
-def test_a_time_counts_in_the_first_bucket_that_is_not_shorter(kernels: ModuleType) -> None:
+def test_a_time_counts_in_the_first_bucket_that_is_not_shorter(kernels: Any) -> None:
     for bucket, upper_s in enumerate(_counters.UPPER_S):
         histogram = kernels.Histogram()
         histogram.add(upper_s)
@@ -99,7 +96,7 @@ def test_a_time_counts_in_the_first_bucket_that_is_not_shorter(kernels: ModuleTy
         assert histogram.maximum_s == math.nextafter(upper_s, math.inf)
 
 
-def test_a_histogram_that_is_off_stays_as_it_is(kernels: ModuleType) -> None:
+def test_a_histogram_that_is_off_stays_as_it_is(kernels: Any) -> None:
     histogram = kernels.Histogram()
     histogram.add(1.0, 0)
     histogram.on = False
@@ -109,7 +106,7 @@ def test_a_histogram_that_is_off_stays_as_it_is(kernels: ModuleType) -> None:
     assert not any(histogram.buckets)
 
 
-def test_buckets_are_given_and_taken_as_a_whole(kernels: ModuleType) -> None:
+def test_buckets_are_given_and_taken_as_a_whole(kernels: Any) -> None:
     histogram = kernels.Histogram()
     counts = list(range(_counters.BUCKETS))
     histogram.buckets = counts
@@ -128,8 +125,8 @@ TIMES = st.tuples(st.floats(allow_nan=True, allow_infinity=True), st.integers(0,
 @given(st.lists(TIMES, max_size=20))
 def test_the_twins_count_the_same_times(times: list[tuple[float, int]]) -> None:
     seen = []
-    for name in ("python", "native"):
-        histogram = _twin(name).Histogram()
+    for kernels in both():
+        histogram = kernels.Histogram()
         for seconds, count in times:
             histogram.add(seconds, count)
         figures = (histogram.count, repr(histogram.total_s), histogram.maximum_s)
