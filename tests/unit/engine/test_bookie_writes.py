@@ -481,7 +481,8 @@ def test_a_look_at_the_disks_does_not_take_a_failure_back(
             failing[0].join(0.2)
         plain(read_only, high_priority_too=high_priority_too)
 
-    monkeypatch.setattr(bookie.writes, "set_read_only", set_read_only)
-    bookie.disks.check()
-    failing[0].join()
-    assert (bookie.read_only, bookie.takes_high_priority_adds) == (True, False)
+    with rig:
+        monkeypatch.setattr(bookie.writes, "set_read_only", set_read_only)
+        bookie.disks.check()
+        failing[0].join()
+        assert (bookie.read_only, bookie.takes_high_priority_adds) == (True, False)

@@ -29,6 +29,7 @@ from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.server.prometheus.process_usage import process_usage
 from tests.demo_client import DemoClient
 from tests.support.admin_requests import ask_json
+from tests.support.waiting import until
 
 TIMES = {"count", "total_ms", "p50_ms", "p99_ms", "max_ms", "buckets"}
 TREE: dict[str, Any] = {
@@ -146,10 +147,15 @@ def test_the_module_documents_every_key_of_the_top() -> None:
 
 def test_top_reads_every_part(bookie: EmbeddedBookie) -> None:
     assert bookie.service is not None
+    server = bookie.service.server
+    assert server is not None
     before: dict[str, Any] = json.loads(json.dumps(snapshot(bookie.service)))
+    reads_before = server.reads_done
     with DemoClient(bookie.port) as client:
         client.add(4, range(30))
         client.read(4, range(30))
+    # The client has its answers a moment before they are counted.
+    until(lambda: server.reads_done >= reads_before + 30)
     now: dict[str, Any] = json.loads(json.dumps(snapshot(bookie.service)))
     found = bkctl_sample(before, now, url="u", answered_at_ms=1)
     assert (found.bookie, found.mode, found.error) == ("b", Mode.WRITABLE, None)
