@@ -7,7 +7,7 @@ from __future__ import annotations
 JOINED_TIME_MAX_S = 0.002
 #: However fast the reads are, a run has no more than this: as many as are answered in one piece.
 JOINED_ENTRIES_MAX = 128
-#: Entries that are read first of a run, whose sizes nobody knows, and where those of late were small.
+#: Entries that are read first of a run before any size is known, and where those of late were small.
 FIRST_STEP = 16
 FIRST_STEP_MAX = 32
 #: Before anything was read: an entry that is not in memory, on a fast disk.
@@ -42,12 +42,13 @@ class ReadPace:
     def first_step(self, bytes_max: int) -> int:
         """Return the number of entries to read first of a run, whose sizes nobody knows.
 
-        More than ``FIRST_STEP`` only where that many, as large as those of late, fit into ``bytes_max``. From
-        any thread.
+        As many as fit into ``bytes_max`` when they are as large as those of late, ``FIRST_STEP_MAX`` at most
+        and one at least; ``FIRST_STEP`` while nothing is known. From any thread.
         """
         entry_bytes = self._entry_bytes
-        fits = entry_bytes is not None and entry_bytes * FIRST_STEP_MAX <= bytes_max
-        return FIRST_STEP_MAX if fits else FIRST_STEP
+        if entry_bytes is None:
+            return FIRST_STEP
+        return max(1, min(FIRST_STEP_MAX, int(bytes_max / max(entry_bytes, 1))))
 
     @property
     def joined_max(self) -> int:

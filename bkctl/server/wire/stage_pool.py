@@ -39,13 +39,14 @@ class StagePool:
         turn = [job]
         try:
             future = self._executor.submit(self._work, turn, requests, self._clock.monotonic())
-        except RuntimeError:
-            # Where the system gives no further thread the job is queued all the same, for those there are.
+        except Exception as error:
+            # Where the system gives no further thread, or no memory for one, the job is queued all the same,
+            # for those there are.
             if not _taken(turn):
                 return
             with self._lock:
                 self.meter.length -= requests
-            raise TooManyRequestsError(f"the {self.meter.name} stage takes nothing more now") from None
+            raise TooManyRequestsError(f"the {self.meter.name} stage takes nothing more now") from error
         future.add_done_callback(partial(self._report, requests))
 
     def stop(self) -> None:

@@ -46,7 +46,16 @@ def test_more_entries_are_read_first_where_those_of_late_were_small() -> None:
     pace.note(100, 0.001, 100 * 1024)
     assert pace.first_step(1 << 20) == FIRST_STEP_MAX
     assert pace.first_step(1024 * FIRST_STEP_MAX) == FIRST_STEP_MAX
-    assert pace.first_step(1024 * FIRST_STEP_MAX - 1) == FIRST_STEP
+    assert pace.first_step(1024 * FIRST_STEP_MAX - 1) == FIRST_STEP_MAX - 1
+
+
+def test_no_more_is_read_first_than_fits_where_entries_of_late_were_large() -> None:
+    pace = ReadPace()
     for _ in range(50):
-        pace.note(4, 0.001, 4 << 20)
-    assert pace.first_step(1 << 20) == FIRST_STEP
+        pace.note(4, 0.001, 1 << 20)
+    assert pace.first_step(1 << 20) == 4
+    for _ in range(50):
+        pace.note(4, 0.001, 20 << 20)
+    assert pace.first_step(1 << 20) == 1
+    pace.note(4, 0.001, 0)
+    assert pace.first_step(1 << 20) == 1
