@@ -10,6 +10,7 @@ from typing import cast
 from bkctl.clock import Clock
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun
+from bkctl.engine.engine_thread import call_all, report
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.errors import BkctlError
 from bkctl.metrics.latency import LatencyHistogram
@@ -17,7 +18,7 @@ from bkctl.metrics.sizes import SizeHistogram
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.runs import AddRun, answer_run
 from bkctl.server.wire.answer_codes import code_of
-from bkctl.server.wire.answers import Answer, AnswerQueue
+from bkctl.server.wire.answers import Answer, AnswerQueue, end_unanswered
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory
 from bkctl.types import ResultCode
@@ -83,8 +84,7 @@ class AddsInProgress:
         self._memory.give(size_bytes)
         if self._paused and self._has_room():
             paused, self._paused = self._paused, set()
-            for connection in paused:
-                connection.pause_adds(False)
+            call_all("reading adds again", [partial(connection.pause_adds, False) for connection in paused])
 
     def _has_room(self) -> bool:
         few = self.meter.length <= self.meter.bound * 3 // 4
@@ -133,12 +133,25 @@ class AddAnswers:
         """Have runs answered, and counted as ended behind the last one's answer."""
         if not pending:
             return
+        try:
+            answers = self._answers_to(pending, code)
+        except Exception as error:  # noqa: BLE001 - adds without an answer would be in progress for good
+            report("answering adds", error)
+            answers = [(pending[-1].connection, bytes, partial(self._lost, pending))]
+        self._answers.post(answers)
+
+    def _answers_to(self, pending: Sequence[PendingAdds], code: ResultCode) -> list[Answer]:
         *others, last = pending
         answers: list[Answer] = [(one.connection, partial(answer_run, one.run, code), None) for one in others]
         answers.append(
             (last.connection, partial(answer_run, last.run, code), partial(self._ended, pending, code))
         )
-        self._answers.post(answers)
+        return answers
+
+    def _lost(self, pending: Sequence[PendingAdds]) -> None:
+        """End the connections whose clients would wait in vain for an answer."""
+        end_unanswered([one.connection for one in pending])
+        self._ended(pending, ResultCode.IO_ERROR)
 
     def _ended(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
         count = sum([one.count for one in pending])

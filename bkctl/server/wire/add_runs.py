@@ -11,17 +11,20 @@ from itertools import chain
 
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun, SingleAdd
+from bkctl.engine.engine_thread import report, reported
 from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.runs import AddRun, PackedAddRun, answer_adds, join_runs
 from bkctl.server.wire.add_answers import AddAnswers, PendingAdds
 from bkctl.server.wire.answer_codes import code_of_any
+from bkctl.server.wire.answers import end_unanswered
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.port import Port
 from bkctl.types import ResultCode
 
 _KEY_BYTES = 20
 _ADDING = "adding entries"
+_COUNTING = "counting adds"
 
 
 def add_runs(port: Port, pending: Sequence[PendingAdds]) -> None:
@@ -44,7 +47,8 @@ def _add_whole(port: Port, pending: Sequence[PendingAdds]) -> bool:
         port.add_answers.refuse(pending, code_of_any(_ADDING, error))
         return True
     if taken:
-        port.adds.took(run.count, port.now_s() - started_s)
+        # The engine answers from here on, also after an error.
+        reported(_COUNTING, port.adds.took, run.count, port.now_s() - started_s)
     return taken
 
 
@@ -53,20 +57,27 @@ def add_one_by_one(connection: Channel, port: Port, run: AddRun) -> None:
 
     Entries of ledgers that are known stay together as far as they stand side by side, the others are
     added each by itself. Each entry is looked at a fixed number of times, however many ledgers are new.
+
+    Never raises: what an unforeseen error leaves is refused.
     """
     refused: list[tuple[bytes, ResultCode]] = []
     refused_bytes = index = tried = 0
-    while index < len(run):
-        if index == tried:
-            tried = max(index + 1, port.bookie.writes.end_of_known(run.grants, index))
-            if tried - index > 1 and _add_part(connection, port, _slice(run, index, tried)):
-                index = tried
-                continue
-        code = _add_single(connection, port, run, index)
-        if code is not None:
-            refused.append((run.tokens[index], code))
-            refused_bytes += len(run.bodies[index])
-        index += 1
+    try:
+        while index < len(run):
+            if index == tried:
+                tried = max(index + 1, port.bookie.writes.end_of_known(run.grants, index))
+                if tried - index > 1 and _add_part(connection, port, _slice(run, index, tried)):
+                    index = tried
+                    continue
+            code = _add_single(connection, port, run, index)
+            if code is not None:
+                refused.append((run.tokens[index], code))
+                refused_bytes += len(run.bodies[index])
+            index += 1
+    except Exception as error:  # noqa: BLE001 - as in `_add_whole`
+        code = code_of_any(_ADDING, error)
+        refused += [(token, code) for token in run.tokens[index:]]
+        refused_bytes += sum(map(len, run.bodies[index:]))
     if refused:
         _refuse(connection, port, run.wire, refused, refused_bytes)
 
@@ -77,30 +88,36 @@ def _add_part(connection: Channel, port: Port, run: AddRun) -> bool:
 
 def _add_single(connection: Channel, port: Port, run: AddRun, index: int) -> ResultCode | None:
     """Add one entry of a run; return None when it was taken, else the answer."""
-    one = _slice(run, index, index + 1)
     started_s = port.now_s()
-    add = SingleAdd(
-        run.bodies[index],
-        run.grants[index][:_KEY_BYTES],
-        port.add_answers,
-        [PendingAdds(connection, one, started_s)],
-    )
     try:
+        one = _slice(run, index, index + 1)
+        add = SingleAdd(
+            run.bodies[index],
+            run.grants[index][:_KEY_BYTES],
+            port.add_answers,
+            [PendingAdds(connection, one, started_s)],
+        )
         port.bookie.writes.add(add)
     except Exception as error:  # noqa: BLE001 - as in `_add_whole`
         return code_of_any(_ADDING, error)
-    port.adds.took(1, port.now_s() - started_s)
+    reported(_COUNTING, port.adds.took, 1, port.now_s() - started_s)
     return None
 
 
 def _refuse(
     connection: Channel, port: Port, wire: Wire, refused: list[tuple[bytes, ResultCode]], size_bytes: int
 ) -> None:
-    for code in {code for _, code in refused}:
-        tokens = [token for token, its in refused if its is code]
-        connection.write(answer_adds(wire, tokens, code))
-        port.adds.refused[code] += len(tokens)
-    port.adds.end(len(refused), size_bytes)
+    """Answer entries that were refused; a connection on which that fails ends: its client asks others."""
+    try:
+        for code in {code for _, code in refused}:
+            tokens = [token for token, its in refused if its is code]
+            connection.write(answer_adds(wire, tokens, code))
+            port.adds.refused[code] += len(tokens)
+    except Exception as error:  # noqa: BLE001 - as in `_add_whole`
+        report("refusing adds", error)
+        end_unanswered([connection])
+    finally:
+        port.adds.end(len(refused), size_bytes)
 
 
 def _for_engine(pending: Sequence[PendingAdds], sink: AddAnswers) -> EngineAddRun | RecordRun:

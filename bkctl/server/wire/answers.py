@@ -34,6 +34,9 @@ class AnswerSink(Protocol):
         -1 where they have to go another way.
         """
 
+    def abort(self) -> None:
+        """End the connection at once: its client would wait in vain for an answer that cannot be made."""
+
 
 #: A connection, what makes its frames (on the loop's thread), and what is to be done when they are written.
 Answer = tuple[AnswerSink, Callable[[], bytes], Callable[[], None] | None]
@@ -60,29 +63,38 @@ class AnswerQueue:
             self._awake = True
             try:
                 self._loop.call_soon_threadsafe(self._drain)
-            except RuntimeError:
-                # The loop is closed: so are the connections.
-                self._queue.clear()
+            except Exception as error:  # noqa: BLE001 - the answers are in the queue, and no caller's any more
+                # The next one wakes the loop for these as well.
+                self._awake = False
+                if self._loop.is_closed():
+                    self._queue.clear()
+                else:
+                    report("waking the loop for answers", error)
 
     def _drain(self) -> None:
         self._awake = False
         queue = self._queue
         by_sink: dict[AnswerSink, list[bytes]] = {}
         written: list[Callable[[], None]] = []
-        while queue:
-            sink, frames, done = queue.popleft()
-            pieces = by_sink.get(sink)
-            if pieces is None:
-                pieces = by_sink[sink] = []
-            try:
-                pieces.append(frames())
-            except Exception as error:  # noqa: BLE001 - the others must be sent
-                report("making an answer", error)
-            if done is not None:
-                written.append(done)
-        self._write({sink: b"".join(pieces) for sink, pieces in by_sink.items()})
-        # Requests whose answer could not be made are no longer in progress either.
-        call_all("ending a request", written)
+        lost: set[AnswerSink] = set()
+        try:
+            while queue:
+                sink, frames, done = queue.popleft()
+                pieces = by_sink.get(sink)
+                if pieces is None:
+                    pieces = by_sink[sink] = []
+                try:
+                    pieces.append(frames())
+                except Exception as error:  # noqa: BLE001 - the others must be sent
+                    report("making an answer", error)
+                    lost.add(sink)
+                if done is not None:
+                    written.append(done)
+            self._write(_joined(by_sink, lost))
+            end_unanswered(lost)
+        finally:
+            # Requests whose answer could not be made are no longer in progress either.
+            call_all("ending a request", written)
 
     def _write(self, frames: dict[AnswerSink, bytes]) -> None:
         """Write to each connection what it is to get."""
@@ -95,6 +107,23 @@ class AnswerQueue:
         spent_s = (self._loop.time() - started_s) / len(frames)
         for (sink, data), sent_bytes in zip(frames.items(), sent, strict=True):
             reported("writing answers", sink.write, data, sent_bytes, spent_s)
+
+
+def end_unanswered(sinks: Iterable[AnswerSink]) -> None:
+    """End connections whose clients would wait in vain for an answer: they ask other bookies then."""
+    call_all("ending a connection without its answers", [sink.abort for sink in sinks])
+
+
+def _joined(by_sink: dict[AnswerSink, list[bytes]], lost: set[AnswerSink]) -> dict[AnswerSink, bytes]:
+    """Join the frames of each connection; where there is no memory for it the connection is ``lost``."""
+    joined: dict[AnswerSink, bytes] = {}
+    for sink, pieces in by_sink.items():
+        try:
+            joined[sink] = b"".join(pieces)
+        except Exception as error:  # noqa: BLE001 - the others must be sent
+            report("joining answers", error)
+            lost.add(sink)
+    return joined
 
 
 def _sent_together(frames: dict[AnswerSink, bytes]) -> list[int]:

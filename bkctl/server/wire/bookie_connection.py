@@ -214,15 +214,21 @@ class BookieConnection(asyncio.Protocol):
     def write(self, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0) -> None:
         """Send frames; without a connection they are dropped, as no client waits for them any more.
 
-        Of these, ``sent_bytes`` went to the :meth:`free_descriptor` just now, in so many seconds.
+        Of these, ``sent_bytes`` went to the :meth:`free_descriptor` just now, in so many seconds. The
+        connection ends with an error, which is raised: what would follow is no frame, or never asked for.
         """
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing():
+            return
+        try:
             if self._handshaking:
                 # In clear it would stand among the records of TLS.
                 self._behind_handshake.append(data)
             else:
                 self._send(self._transport, data, sent_bytes, spent_s)
             self._port.watch.answered(len(data))
+        except Exception:
+            self.abort()
+            raise
 
     def _send(
         self, transport: asyncio.Transport, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0
@@ -360,8 +366,10 @@ class BookieConnection(asyncio.Protocol):
         """Post the answer to a request of :meth:`_read`. From any thread."""
 
         def ended() -> None:
-            self._ended(request, since_s, response)
-            self.turns.ended()
+            try:
+                self._ended(request, since_s, response)
+            finally:
+                self.turns.ended()
 
         self._port.answers.post([(self, partial(encode_response, response), ended)])
 

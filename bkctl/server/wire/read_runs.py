@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from bkctl.codec.location import KEY_BYTES
 from bkctl.engine.cache.entry_table import LEDGER_BYTES
 from bkctl.engine.cache.record_batch import bodies_of
-from bkctl.engine.engine_thread import as_failure
+from bkctl.engine.engine_thread import as_failure, report, reported
 from bkctl.errors import NoLedgerError, TooManyRequestsError
 from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.runs import PackedReadRun, ReadRun, answer_read_records, answer_reads
 from bkctl.server.wire.answer_codes import code_of, code_of_any, log_io
+from bkctl.server.wire.answers import end_unanswered
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.port import Port
 from bkctl.server.wire.read_turns import RUN_PLACES
@@ -24,6 +25,7 @@ from bkctl.types import ResultCode
 CHUNK_ENTRIES_MAX = 128
 CHUNK_BYTES_MAX = 1 << 20
 _READING = "reading entries"
+_COUNTING = "counting reads"
 
 
 class ReadRunJob:
@@ -56,7 +58,7 @@ class ReadRunJob:
 
     def _start(self) -> None:
         if not self._position:
-            self._port.reads_waited.add(self._port.now_s() - self._since_s, len(self._run))
+            reported(_COUNTING, self._count_wait)
         while self._position < len(self._run) and not self._connection.write_paused:
             if not self._answer_cached():
                 self.resume()
@@ -66,6 +68,9 @@ class ReadRunJob:
         else:
             self._end()
 
+    def _count_wait(self) -> None:
+        self._port.reads_waited.add(self._port.now_s() - self._since_s, len(self._run))
+
     def resume(self) -> None:
         """Read the next chunk on the read stage; when that is full the rest of the run is refused."""
         stop = min(self._position + CHUNK_ENTRIES_MAX, len(self._run))
@@ -74,15 +79,25 @@ class ReadRunJob:
         except TooManyRequestsError as error:
             self._port.reads_refused += len(self._run) - self._position
             self._refuse_rest(code_of(error))
+        except Exception as error:  # noqa: BLE001 - as in `start`
+            self._refuse_rest(code_of_any(_READING, error))
 
     def _refuse_rest(self, code: ResultCode) -> None:
-        """Answer what is left of the run with an error, and end it, unless it has ended."""
+        """Answer what is left of the run with an error, and end it, unless it has ended.
+
+        A connection on which even that fails ends: its client asks others then.
+        """
         rest = len(self._run) - self._position
-        tokens = self._run.tokens[self._position :]
-        self._position = len(self._run)
-        if rest:
-            self._connection.write(answer_reads(self._wire, tokens, [code] * rest))
-        self._end()
+        try:
+            if rest:
+                frames = answer_reads(self._wire, self._run.tokens[self._position :], [code] * rest)
+                self._connection.write(frames)
+        except Exception as error:  # noqa: BLE001 - the turn must be given back
+            report("refusing reads", error)
+            end_unanswered([self._connection])
+        finally:
+            self._position = len(self._run)
+            self._end()
 
     def _end(self) -> None:
         """Give the run's turn back, once."""
@@ -93,8 +108,36 @@ class ReadRunJob:
     def _answer_cached(self) -> bool:
         """Answer a chunk of entries that caches have; False when the next one is not there."""
         started_s = self._port.now_s()
+        try:
+            frames, count, size_bytes = self._cached_frames()
+        except Exception as error:  # noqa: BLE001 - the entries are on the disk or still in the caches later
+            report("reading entries from the caches", error)
+            return False
+        if not count:
+            return False
+        reported(_COUNTING, self._count_cached, count, started_s)
+        # Entries in front of this place are not refused after an error: nothing is sent twice.
+        self._position += count
+        self._connection.write(frames)
+        reported("reading ahead", self._read_ahead)
+        reported(_COUNTING, self._count_answered, count, size_bytes, started_s)
+        return True
+
+    def _count_cached(self, count: int, started_s: float) -> None:
+        first = self._joined(self._position, self._position + 1)
+        self._port.bookie.reads.count_cached(first, count, started_s)
+
+    def _count_answered(self, count: int, size_bytes: int, started_s: float) -> None:
+        self._port.reads_ended(count, 0, size_bytes, self._since_s, self._port.now_s() - started_s)
+
+    def _cached_frames(self) -> tuple[bytes, int, int]:
+        """Return the answers for a chunk of entries that caches have, their number and the entries' bytes.
+
+        The number is 0 where the next entry, or what goes with it, must be read from the disk.
+        """
         reads = self._port.bookie.reads
         first = self._position
+        bodies: list[bytes] = []
         together = reads.cached_records(self._joined(first, first + CHUNK_ENTRIES_MAX), CHUNK_BYTES_MAX)
         if together is None:
             bodies, size_bytes = self._cached_bodies()
@@ -102,28 +145,23 @@ class ReadRunJob:
         else:
             records, count = together
             size_bytes = len(records) - LENGTH_BYTES * count
-        stop = first + count
         if not count:
-            return False
+            return b"", 0, 0
+        stop = first + count
         lacs = self._known_lacs(self._joined(first, stop))
         if lacs is None:
-            return False
+            return b"", 0, 0
         if together is not None and isinstance(self._run, PackedReadRun):
             frames = answer_read_records(self._run, first, records, lacs)
         else:
             if together is not None:
                 bodies = bodies_of(records)
             frames = answer_reads(self._wire, self._run.tokens[first:stop], bodies, lacs)
-        reads.count_cached(self._joined(first, first + 1), count, started_s)
-        # Entries in front of this place are not refused after an error: nothing is sent twice.
-        self._position = stop
-        self._connection.write(frames)
-        self._read_ahead(self._joined(stop - 1, stop))
-        self._port.reads_ended(count, 0, size_bytes, self._since_s, self._port.now_s() - started_s)
-        return True
+        return frames, count, size_bytes
 
-    def _read_ahead(self, key: bytes) -> None:
-        """Have more read ahead when the client, which got the entry with this key, is where that is due."""
+    def _read_ahead(self) -> None:
+        """Have more read ahead when the client, by the entry that it got last, is where that is due."""
+        key = self._joined(self._position - 1, self._position)
         reads = self._port.bookie.reads
         if reads.claim_next(key):
             # A stage that is full has better things to do.
@@ -164,7 +202,15 @@ class ReadRunJob:
         return [known[ledger] for ledger in ledgers]
 
     def _read(self, stop: int) -> None:
-        """Read entries up to ``stop``, or as many as make a chunk. On the read stage."""
+        """Have entries up to ``stop``, or as many as make a chunk, answered. On the read stage."""
+        try:
+            frames, written = self._read_chunk(stop)
+        except Exception as error:  # noqa: BLE001 - as in `start`
+            frames, written = bytes, partial(self._refuse_rest, code_of_any(_READING, error))
+        self._port.answers.post([(self._connection, frames, written)])
+
+    def _read_chunk(self, stop: int) -> tuple[Callable[[], bytes], Callable[[], None]]:
+        """Read a chunk; return what makes its answers, and what is to be done when they are written."""
         started_s = self._port.now_s()
         first = self._position
         keys = self._run.keys[first:stop]
@@ -179,12 +225,12 @@ class ReadRunJob:
             average = max(1, size_bytes // len(results))
             step = max(1, min(CHUNK_ENTRIES_MAX, (CHUNK_BYTES_MAX - size_bytes) // average))
         lacs = self._lacs(keys[: len(results)])
-        self._position = first + len(results)
-        frames = partial(answer_reads, self._wire, self._run.tokens[first : self._position], results, lacs)
+        ended = first + len(results)
+        frames = partial(answer_reads, self._wire, self._run.tokens[first:ended], results, lacs)
         found = sum([isinstance(result, bytes) for result in results])
         worked_s = self._port.now_s() - started_s
-        written = partial(self._written, found, len(results) - found, size_bytes, worked_s)
-        self._port.answers.post([(self._connection, frames, written)])
+        written = partial(self._written, ended, found, len(results) - found, size_bytes, worked_s)
+        return frames, written
 
     def _read_some(self, keys: Sequence[bytes]) -> list[bytes | ResultCode]:
         try:
@@ -215,13 +261,18 @@ class ReadRunJob:
                 lacs[ledger] = None
         return [lacs[ledger] for ledger in map(_ledger, keys)]
 
-    def _written(self, count: int, failed: int, size_bytes: int, worked_s: float) -> None:
-        self._port.reads_ended(count, failed, size_bytes, self._since_s, worked_s)
-        self._port.read_pace.note(count + failed, worked_s, size_bytes)
+    def _written(self, position: int, count: int, failed: int, size_bytes: int, worked_s: float) -> None:
+        """Go on behind a chunk that was read and answered: the run stands at ``position``."""
+        self._position = position
+        reported(_COUNTING, self._count_read, count, failed, size_bytes, worked_s)
         if self._position < len(self._run):
             self._connection.turns.again(self.resume, places=RUN_PLACES)
         else:
             self._end()
+
+    def _count_read(self, count: int, failed: int, size_bytes: int, worked_s: float) -> None:
+        self._port.reads_ended(count, failed, size_bytes, self._since_s, worked_s)
+        self._port.read_pace.note(count + failed, worked_s, size_bytes)
 
 
 def _ledger(key: bytes) -> int:

@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
+from functools import partial
+from typing import cast
 
 import pytest
 
@@ -84,8 +87,9 @@ def test_a_stopped_stage_drops_what_it_has_not_begun() -> None:
     assert not later.is_set()
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
 def test_a_job_that_was_refused_for_want_of_a_thread_is_not_done_later(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """The executor has queued it by then: a client would get two answers."""
     gate, started, done = threading.Event(), threading.Event(), threading.Event()
@@ -97,7 +101,7 @@ def test_a_job_that_was_refused_for_want_of_a_thread_is_not_done_later(
         assert gate.wait(WAIT_S)
 
     def no_thread(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+        raise error
 
     pool.submit(job)
     assert started.wait(WAIT_S)
@@ -270,9 +274,11 @@ def test_a_batch_read_up_to_the_highest_id_is_answered() -> None:
 
 
 def test_the_other_answers_are_sent_when_one_cannot_be_made(caplog: pytest.LogCaptureFixture) -> None:
-    with ServedEngine() as served, WireClient(served.port) as client:
+    with ServedEngine() as served, WireClient(served.port) as client, contextlib.ExitStack() as later:
         assert client.add(5, 0) is ResultCode.OK
         (connection,) = served.server._connections
+        other = later.enter_context(WireClient(served.port, timeout_s=5))
+        assert other.read(5, 0).code is ResultCode.OK
 
         def broken() -> bytes:
             raise ValueError("a bug")
@@ -282,7 +288,9 @@ def test_the_other_answers_are_sent_when_one_cannot_be_made(caplog: pytest.LogCa
                 lambda: served.server.answers.post([(connection, broken, None), (connection, bytes, None)])
             )
             served.until(lambda: "making an answer failed" in caplog.text, "nothing was logged")
-            assert client.read(5, 0).code is ResultCode.OK
+            assert other.read(5, 0).code is ResultCode.OK
+            # Its client would wait in vain for the answer that was lost.
+            assert client.socket.recv(1) == b""
 
 
 class Socket:
@@ -290,6 +298,7 @@ class Socket:
 
     def __init__(self, *, broken: bool = False) -> None:
         self.written: list[bytes] = []
+        self.aborted = False
         self._broken = broken
 
     def free_descriptor(self) -> int:
@@ -302,6 +311,58 @@ class Socket:
             raise ValueError("a socket's bug")
         assert sent_bytes == 0
         self.written.append(data)
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Loop:
+    """An event loop whose next wake-ups fail."""
+
+    def __init__(self, failures: int) -> None:
+        self._failures = failures
+        self.calls: list[Callable[[], None]] = []
+
+    def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
+        if self._failures:
+            self._failures -= 1
+            raise MemoryError
+        self.calls.append(call)
+
+    def is_closed(self) -> bool:
+        return False
+
+
+def test_an_answer_behind_a_wake_up_that_failed_takes_those_in_front_along() -> None:
+    loop, sink = Loop(1), Socket()
+    answers = AnswerQueue(cast("asyncio.AbstractEventLoop", loop))
+    answers.post([(sink, lambda: b"one", None)])
+    assert loop.calls == []
+    answers.post([(sink, lambda: b"two", None)])
+    answers.post([(sink, lambda: b"three", None)])
+    (drain,) = loop.calls
+    drain()
+    assert sink.written == [b"onetwothree"]
+
+
+def test_answers_that_cannot_be_joined_cost_their_own_connection_alone() -> None:
+    ended: list[int] = []
+    loop, sinks = Loop(0), [Socket() for _ in range(3)]
+    answers = AnswerQueue(cast("asyncio.AbstractEventLoop", loop))
+    for number, sink in enumerate(sinks):
+        # Bytes and text have no join, as there is none where there is no memory.
+        frames = cast("bytes", "text" if number == 1 else b"bytes")
+        answers.post([(sink, partial(bytes, b"head"), None)])
+        answers.post([(sink, partial(_same, frames), partial(ended.append, number))])
+    (drain,) = loop.calls
+    drain()
+    assert [sink.written for sink in sinks] == [[b"headbytes"], [], [b"headbytes"]]
+    assert [sink.aborted for sink in sinks] == [False, True, False]
+    assert ended == [0, 1, 2]
+
+
+def _same(frames: bytes) -> bytes:
+    return frames
 
 
 def test_an_answer_that_fails_costs_the_others_neither_their_frames_nor_their_end() -> None:

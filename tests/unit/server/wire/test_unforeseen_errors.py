@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from bkctl.clock import SystemClock
 from bkctl.engine.read_stage import ReadStage
 from bkctl.engine.write_stage import WriteStage
+from bkctl.metrics.latency import LatencyHistogram
 from bkctl.protocol.messages import ReadLacRequest, ReadRequest, Request
+from bkctl.protocol.runs import AddRun
+from bkctl.server.wire import add_answers, add_runs
+from bkctl.server.wire.add_answers import AddAnswers, AddsInProgress, PendingAdds
+from bkctl.server.wire.answers import Answer, AnswerQueue
+from bkctl.server.wire.bookie_server import BookieServer
+from bkctl.server.wire.channel import Channel
+from bkctl.server.wire.connection_memory import ConnectionMemory
+from bkctl.server.wire.connection_watch import ConnectionWatch
+from bkctl.server.wire.read_pace import ReadPace
 from bkctl.server.wire.read_turns import ACTIVE_MAX
+from bkctl.server.wire.stage_pool import StagePool
 from bkctl.types import ResultCode
 from tests.support.served_engine import ServedEngine
 from tests.support.wire_client import WireClient, add_request
@@ -73,18 +85,212 @@ def test_an_add_is_answered_and_no_longer_in_progress(
         assert client.add(1, 1) is ResultCode.OK
 
 
-@pytest.mark.parametrize("name", ["cached_records", "count_cached"])
-def test_runs_of_reads_from_the_caches_give_their_turns_back(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+@pytest.mark.parametrize("cached", [False, True], ids=["read", "cached"])
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (ReadStage, "cached_records"),
+        (ReadStage, "count_cached"),
+        (ReadStage, "claim_next"),
+        (ReadPace, "note"),
+        (BookieServer, "reads_ended"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.__name__,
+)
+def test_entries_are_answered_whatever_happens_around_the_reading(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: type,
+    name: str,
+    *,
+    cached: bool,
 ) -> None:
-    """They are answered, by an error too, where it comes in front of the answers."""
+    """Caches that cannot be asked are passed by, what is counted behind the answer is not counted."""
     caplog.set_level(logging.CRITICAL)
     with ServedEngine() as served, WireClient(served.port, timeout_s=5) as client:
         assert client.add(1, 0) is ResultCode.OK
         with monkeypatch.context() as patch:
-            patch.setattr(ReadStage, name, no_memory)
+            if not cached:
+                patch.setattr(ReadStage, "cached", lambda *_: None)
+                patch.setattr(ReadStage, "cached_records", lambda *_: None)
+            patch.setattr(where, name, no_memory)
             for _ in range(3 * ACTIVE_MAX):
                 client.send([(ReadRequest(1, 0), None)] * 2)
                 codes = [answer.response.code for answer in client.receive_all()]  # type: ignore[attr-defined]
-                assert codes == [ResultCode.IO_ERROR] * 2
+                assert codes == [ResultCode.OK] * 2
         assert client.read(1, 0).code is ResultCode.OK
+
+
+def test_a_reading_that_cannot_begin_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    with ServedEngine() as served, WireClient(served.port, timeout_s=5) as client:
+        assert client.add(1, 0) is ResultCode.OK
+        with monkeypatch.context() as patch:
+            patch.setattr(ReadStage, "cached", lambda *_: None)
+            patch.setattr(ReadStage, "cached_records", lambda *_: None)
+            for where, name in [(ReadPace, "first_step"), (StagePool, "submit")]:
+                patch.setattr(where, name, no_memory)
+                for _ in range(3 * ACTIVE_MAX):
+                    client.send([(ReadRequest(1, 0), None)] * 2)
+                    codes = [answer.response.code for answer in client.receive_all()]  # type: ignore[attr-defined]
+                    assert codes == [ResultCode.IO_ERROR] * 2
+        assert client.read(1, 0).code is ResultCode.OK
+
+
+def test_reads_that_come_alone_give_their_turns_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    with ServedEngine() as served, WireClient(served.port, timeout_s=5) as client:
+        assert client.add(1, 0) is ResultCode.OK
+        with monkeypatch.context() as patch:
+            patch.setattr(BookieServer, "request_ended", no_memory)
+            for _ in range(3 * ACTIVE_MAX):
+                assert client.ask(ReadRequest(1, 0, priority=1)).code is ResultCode.OK
+
+
+def test_a_connection_on_which_nothing_can_be_written_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A part of a frame may be on its way: what would follow is no frame."""
+    caplog.set_level(logging.CRITICAL)
+    with ServedEngine() as served, WireClient(served.port, timeout_s=5) as client:
+        assert client.add(1, 0) is ResultCode.OK
+        with monkeypatch.context() as patch:
+            patch.setattr(ConnectionWatch, "answered", no_memory)
+            client.send([(add_request(1, 1), None)])
+            assert len(client.socket.recv(1 << 16)) < 1 << 16
+            assert client.socket.recv(1) == b""
+        served.until(lambda: served.server.adds.meter.length == 0, "an add is in progress")
+        with WireClient(served.port, timeout_s=5) as other:
+            assert other.read(1, 1).code is ResultCode.OK
+
+
+@pytest.mark.parametrize("position", [0, 1, 7])
+def test_adds_of_a_run_that_is_taken_apart_are_all_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, position: int
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    slices: list[int] = []
+    original = add_runs._slice
+
+    def fails_once(run: AddRun, start: int, stop: int) -> AddRun:
+        slices.append(start)
+        if len(slices) == position + 1:
+            raise MemoryError
+        return original(run, start, stop)
+
+    with ServedEngine() as served, WireClient(served.port, timeout_s=5) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(add_runs, "_slice", fails_once)
+            client.send([(add_request(ledger, 0), ledger) for ledger in range(20)])
+            answers = client.receive_all()
+        codes = {answer.context: answer.response.code for answer in answers}  # type: ignore[attr-defined]
+        assert len(answers) == len(codes) == 20
+        assert {ResultCode.IO_ERROR} <= set(codes.values()) <= {ResultCode.OK, ResultCode.IO_ERROR}
+        served.until(lambda: served.server.adds.meter.length == 0, "an add is in progress")
+        for ledger, code in codes.items():
+            read = client.read(cast("int", ledger), 0).code
+            assert (read is ResultCode.OK) is (code is ResultCode.OK)
+
+
+@pytest.mark.parametrize("name", ["answer_adds", "answer_run"])
+def test_adds_whose_answers_cannot_be_made_end_their_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    with ServedEngine() as served, WireClient(served.port, timeout_s=5) as client:
+        assert client.add(1, 0) is ResultCode.OK
+        with monkeypatch.context() as patch:
+            patch.setattr(add_runs, "answer_adds", no_memory)
+            patch.setattr(add_answers, "answer_run", no_memory)
+            if name == "answer_adds":
+                served.rig.bookie.writes.set_read_only(True)
+            client.send([(add_request(1, 1 + entry), None) for entry in range(5)])
+            assert client.socket.recv(1) == b""
+        served.until(lambda: served.server.adds.meter.length == 0, "an add is in progress")
+
+
+def test_adds_that_were_taken_are_answered_once_whatever_is_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    with ServedEngine() as served, WireClient(served.port, timeout_s=5) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(AddsInProgress, "took", no_memory)
+            for _ in range(2):
+                client.send([(add_request(1, entry), entry) for entry in range(9)])
+                answers = client.receive_all()
+                assert [answer.response.code for answer in answers] == [ResultCode.OK] * 9  # type: ignore[attr-defined]
+        served.until(lambda: served.server.adds.meter.length == 0, "an add is in progress")
+        assert client.read(1, 8).code is ResultCode.OK
+
+
+def test_runs_without_memory_for_their_answers_are_no_longer_in_progress() -> None:
+    ended = [Connection(), Connection()]
+    in_progress = AddsInProgress(100, 1 << 20, ConnectionMemory(1 << 30), LatencyHistogram())
+    posted: list[Answer] = []
+    answers = AddAnswers(cast("AnswerQueue", Posted(posted)), in_progress, SystemClock())
+    pending: list[PendingAdds] = []
+    for connection in ended:
+        run = cast("AddRun", Run())
+        pending.append(PendingAdds(cast("Channel", connection), run, 0.0))
+        in_progress.begin(cast("Channel", connection), 3, 30)
+
+    class Unanswerable(list[PendingAdds]):
+        def __iter__(self) -> Any:
+            if not posted:
+                raise MemoryError
+            return super().__iter__()
+
+    answers.refuse(Unanswerable(pending), ResultCode.IO_ERROR)
+    ((_, frames, done),) = posted
+    assert frames() == b""
+    assert done is not None
+    done()
+    assert [each.aborted for each in ended] == [True, True]
+    assert in_progress.meter.length == 0
+
+
+def test_one_connection_that_cannot_be_read_again_costs_the_others_nothing() -> None:
+    connections = [Connection(), Connection(broken=True), Connection(), Connection()]
+    in_progress = AddsInProgress(1, 1 << 20, ConnectionMemory(1 << 30), LatencyHistogram())
+    for connection in connections:
+        in_progress.begin(cast("Channel", connection), 1, 10)
+    assert [each.paused for each in connections] == [True] * 4
+    in_progress.end(4, 40)
+    assert [each.paused for each in connections if not each.broken] == [False] * 3
+
+
+class Run:
+    """A run of three adds."""
+
+    size_bytes = 30
+
+    def __len__(self) -> int:
+        return 3
+
+
+class Posted:
+    """Takes answers, and writes none."""
+
+    def __init__(self, posted: list[Answer]) -> None:
+        self.post = posted.extend
+
+
+class Connection:
+    """A connection that may be broken."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.broken = broken
+        self.paused = self.aborted = False
+
+    def pause_adds(self, paused: bool) -> None:
+        if self.broken and not paused:
+            raise MemoryError
+        self.paused = paused
+
+    def abort(self) -> None:
+        self.aborted = True
