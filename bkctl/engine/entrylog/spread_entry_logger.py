@@ -26,6 +26,10 @@ from bkctl.vfs.base import WritableFileSystem
 
 _LOG_SHIFT = OFFSET_MAX.bit_length()
 
+#: Logs whose directory is remembered, in 10 MB. Collectors remove logs without a word to this logger; when so
+#: many are known all are forgotten, and looked for again, by a call of the system for each log and directory.
+HOMES_MAX = 100_000
+
 
 class SpreadEntryLogger(EntryLogger):
     """An :class:`EntryLogger` over one for each directory (``parts``), which collectors use by themselves."""
@@ -217,6 +221,8 @@ class SpreadEntryLogger(EntryLogger):
         if home is None:
             home = next((part for part in self.parts if self._has(part, log_id)), None)
             if home is not None:
+                if len(self._homes) >= HOMES_MAX:
+                    self._homes.clear()
                 self._homes[log_id] = home
         return home
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bkctl.config.server_keys.storage import EntryLogSettings
+from bkctl.engine.entrylog import spread_entry_logger
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.spread_entry_logger import SpreadEntryLogger
 from bkctl.vfs.memory import MemoryFileSystem
@@ -72,6 +73,23 @@ def test_a_log_that_was_removed_is_listed_nowhere(directories: int) -> None:
     logger.remove(first)
     logger.sync_names()
     assert first not in logger.log_ids()
+
+
+def test_logs_that_collectors_remove_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread_entry_logger, "HOMES_MAX", 5)
+    logger = opened(3)
+    assert isinstance(logger, SpreadEntryLogger)
+    for entry in range(40):
+        key, body = key_of(1, entry), entry_of(1, entry)
+        (location,) = logger.append([key], [body])
+        logger.force()
+        logger.begin_new_logs()
+        assert logger.read(location, key) == body
+        for part in logger.parts:
+            for log_id in part.settled_log_ids()[:-1]:
+                part.remove(log_id)
+        assert len(logger._homes) <= 5
+    assert logger.read(location, key) == body
 
 
 def prepared(directories: int) -> MemoryFileSystem:
