@@ -61,13 +61,18 @@ class JournalQueue:
                 raise StorageError(f"the journal has stopped: {self.error or 'the bookie is being stopped'}")
             if self.suspended is not None:
                 raise NoSpaceError(f"the journal waits for room: {self.suspended}")
-            self._arrived.append(batch)
-            self._bytes += batch.size_bytes
-            self._entries += batch.entries
-            self._meters.journal.length += batch.entries
-            if self._bytes >= self._wake_bytes or self._entries >= self._wake_entries:
-                self._wake_bytes = self._wake_entries = math.inf
+            # All that can fail stands in front of the append: behind it the journal answers, and nobody else.
+            size_bytes = self._bytes + batch.size_bytes
+            entries = self._entries + batch.entries
+            length = self._meters.journal.length + batch.entries
+            if size_bytes >= self._wake_bytes or entries >= self._wake_entries:
+                # The thread goes on when it gets the lock.
                 self._changed.notify()
+                self._wake_bytes = self._wake_entries = math.inf
+            self._arrived.append(batch)
+            self._bytes = size_bytes
+            self._entries = entries
+            self._meters.journal.length = length
 
     def has_room(self, size_bytes: int, entries: int) -> bool:
         """Return whether so much more stays within the bounds; an empty queue has room for anything.
@@ -152,17 +157,19 @@ class JournalQueue:
 
     def _taken(self) -> list[JournalBatch]:
         """Return the next group: everything, or as much as makes the byte threshold."""
-        batches, self._arrived = self._arrived, []
+        batches = self._arrived
+        left: list[JournalBatch] = []
         self._taken_bytes, self._taken_entries = self._bytes, self._entries
         if self._bytes > self._policy.bytes_max:
             at = self._policy.group_end(batch.size_bytes for batch in batches)
-            self._arrived = batches[at:]
-            del batches[at:]
+            batches, left = batches[:at], batches[at:]
             self._taken_bytes = sum([batch.size_bytes for batch in batches])
             self._taken_entries = sum([batch.entries for batch in batches])
         self._bytes -= self._taken_bytes
         self._entries -= self._taken_entries
         self._meters.journal.length -= self._taken_entries
+        # At the end: an error before it ends the journal, which has to find all of them to answer them.
+        self._arrived = left
         return batches
 
     def written(self, *, forcing: int, answering: int) -> bool:
@@ -194,11 +201,12 @@ class JournalQueue:
             return self._given_up()
 
     def _given_up(self) -> tuple[list[JournalBatch], bool]:
-        batches, self._arrived = self._arrived, []
         # Batches that were taken and not written have failed with it.
         self._meters.journal.failed += self._entries + self._taken_entries
         self._meters.journal.length -= self._entries
         self._bytes = self._entries = self._taken_bytes = self._taken_entries = 0
+        # At the end, as in `_taken`.
+        batches, self._arrived = self._arrived, []
         return batches, self._room_wanted()
 
     def retry(self) -> None:
