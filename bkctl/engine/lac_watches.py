@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
 
+from bkctl.engine.engine_thread import reported
+
+_ANSWER = "an answer to a long poll"
 #: Empty groups that may stay until they are cleared away, beside as many as there are groups in use.
 _EMPTY_GROUPS_MAX = 64
 
@@ -45,7 +48,7 @@ class LacWatches:
 
     def __init__(self) -> None:
         self._groups: dict[int, _Group] = {}
-        # A heap of the groups' LACs, each once.
+        # A heap of the groups' LACs, each once unless an error came in between.
         self._lowest: list[int] = []
         self._count = 0
 
@@ -57,12 +60,17 @@ class LacWatches:
 
     def add(self, watch: LacWatch) -> None:
         """Begin a wait."""
+        count = self._count + 1
         group = self._groups.get(watch.previous)
         if group is None:
-            group = self._groups[watch.previous] = {}
+            group = {watch: None}
+            # First: a LAC in the heap without a group does no harm, but a group whose LAC is not there is
+            # never taken.
             heappush(self._lowest, watch.previous)
-        group[watch] = None
-        self._count += 1
+            self._groups[watch.previous] = group
+        else:
+            group[watch] = None
+        self._count = count
 
     def remove(self, watch: LacWatch) -> bool:
         """End a wait; False when it is over already."""
@@ -73,16 +81,17 @@ class LacWatches:
         self._count -= 1
         # Its group may be empty now. It goes when its turn comes, or with others when there are many.
         if len(self._groups) > 2 * self._count + _EMPTY_GROUPS_MAX:
-            self._groups = {previous: each for previous, each in self._groups.items() if each}
-            self._lowest = list(self._groups)
-            heapify(self._lowest)
+            groups = {previous: each for previous, each in self._groups.items() if each}
+            lowest = list(groups)
+            heapify(lowest)
+            self._groups, self._lowest = groups, lowest
         return True
 
     def take_passed(self, lac: int) -> list[_Group]:
         """Remove the watches that ``lac`` has passed; return them in groups."""
         taken: list[_Group] = []
         while self._lowest and self._lowest[0] < lac:
-            group = self._groups.pop(heappop(self._lowest))
+            group = self._groups.pop(heappop(self._lowest), None)
             if group:
                 self._count -= len(group)
                 taken.append(group)
@@ -96,7 +105,7 @@ class LacWatches:
 
 
 def notify_all(groups: list[_Group], lac: int, changed_ms: int | None) -> None:
-    """Notify the watches of some groups; called without locks."""
+    """Notify the watches of some groups; called without locks. One that raises costs the others nothing."""
     for group in groups:
         for watch in group:
-            watch.notify(lac, changed_ms)
+            reported(_ANSWER, watch.notify, lac, changed_ms)

@@ -93,10 +93,9 @@ class LedgerDescriptor(LedgerUse):
 
     def watch(self, watch: LacWatch) -> None:
         """Begin a wait for the LAC."""
-        if self.watches is None:
-            self.watches = LacWatches()
-            self.watched = True
-        self.watches.add(watch)
+        watches = self.watches or LacWatches()
+        watches.add(watch)
+        self.watches, self.watched = watches, True
 
     def unwatch(self, watch: LacWatch) -> bool:
         """End a wait; False when it is over already."""

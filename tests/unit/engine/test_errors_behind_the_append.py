@@ -6,14 +6,18 @@ whatever goes wrong behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from heapq import heappush
 
 import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine import lac_watches
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
+from tests.support.engine_rig import EngineRig
 from tests.support.journal_rig import RecordingSink, batch_of, body, memory, running
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import until
@@ -28,6 +32,14 @@ class Uncounted(int):
 
     def __radd__(self, _: int) -> int:
         raise MemoryError("once")
+
+
+@pytest.fixture
+def rig() -> Iterator[EngineRig]:
+    with EngineRig() as made:
+        made.start()
+        made.add(5, 0)
+        yield made
 
 
 # --- the journal's queue
@@ -97,3 +109,74 @@ def test_batches_that_cannot_be_counted_as_failed_stay_in_the_queue() -> None:
         queue.drain()
     queue._taken_entries = 0
     assert queue.drain()[0] == [batch]
+
+
+# --- watches
+
+
+def told_of(rig: EngineRig, told: list[int], previous: int) -> object:
+    """Wait for the LAC of ledger 5 to pass ``previous``, which is noted then."""
+    watch = rig.bookie.reads.watch(5, previous, lambda *_: told.append(previous))
+    assert watch is not None
+    return watch
+
+
+def pushed_and_no_memory(heap: list[int], item: int) -> None:
+    heappush(heap, item)
+    raise MemoryError("once")
+
+
+@pytest.mark.parametrize("failing", [no_memory, pushed_and_no_memory])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_watch_that_cannot_begin_keeps_no_other_one_waiting(
+    first: bool, failing: Callable[..., None], rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    if not first:
+        told_of(rig, told, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(lac_watches, "heappush", failing)
+        with pytest.raises(MemoryError):
+            told_of(rig, told, 3)
+    descriptor = rig.bookie.table.get(5)
+    assert descriptor is not None
+    assert len(descriptor.watches or ()) == (0 if first else 1)
+    told_of(rig, told, 3)
+    rig.add(5, 6)
+    assert told == ([3] if first else [3, 4])
+    assert (descriptor.watches, descriptor.watched) == (None, False)
+
+
+def test_groups_that_cannot_be_cleared_away_keep_no_watch_waiting(
+    rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that is no heap hides those that are over behind one that is not."""
+    told: list[int] = []
+    told_of(rig, told, 1 << 40)
+    told_of(rig, told, 3)
+    cleared: list[object] = []
+
+    def heapify(heap: object) -> None:
+        cleared.append(heap)
+        raise MemoryError("once")
+
+    monkeypatch.setattr(lac_watches, "heapify", heapify)
+    previous = 1000
+    while not cleared:
+        watch = rig.bookie.reads.watch(5, previous, no_memory)
+        assert watch is not None
+        with suppress(MemoryError):
+            rig.bookie.reads.unwatch(5, watch)
+        previous += 1
+    rig.add(5, 5)
+    assert told == [3]
+
+
+def test_a_watch_that_raises_costs_the_others_nothing(rig: EngineRig) -> None:
+    """They know the same LAC, or a lower one."""
+    told: list[int] = []
+    assert rig.bookie.reads.watch(5, 3, no_memory) is not None
+    told_of(rig, told, 3)
+    told_of(rig, told, 4)
+    rig.add(5, 6)
+    assert told == [3, 4]
