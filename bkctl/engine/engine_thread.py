@@ -14,6 +14,7 @@ Threads are started here and nowhere else in engine and server; pools hand their
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -66,7 +67,8 @@ class EngineThread:
         try:
             self._body()
         except Exception as error:  # noqa: BLE001 - the rule: what ends a thread is known
-            _log.critical("the thread %s ends", self._name, exc_info=error)
+            with contextlib.suppress(Exception):
+                _log.critical("the thread %s ends", self._name, exc_info=error)
             reported(f"telling the end of {self._name}", self._on_failure, as_failure(self._name, error))
 
 
@@ -100,5 +102,6 @@ def call_all(what: str, calls: Iterable[Callable[[], object]]) -> None:
 
 
 def report(what: str, error: Exception) -> None:
-    """Log an unexpected error that has no consequence for other work."""
-    _log.error("%s failed", what, exc_info=error)
+    """Log an unexpected error that has no consequence for other work, also where it cannot be logged."""
+    with contextlib.suppress(Exception):
+        _log.error("%s failed", what, exc_info=error)

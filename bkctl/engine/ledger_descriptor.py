@@ -82,8 +82,9 @@ class LedgerDescriptor(LedgerUse):
 
     def adopt(self, master_key: bytes) -> None:
         """Take the first real key of a ledger that had a blank one."""
-        self.master_key = master_key
+        # First what can fail: the key that counts would be taken for one that is in the journal.
         self.grant = grant(self.ledger, master_key)
+        self.master_key = master_key
         self.key_journaled = False
 
     def raise_lac(self, lac: int) -> None:

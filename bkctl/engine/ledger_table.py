@@ -13,6 +13,7 @@ from bkctl.codec import journal as journal_codec
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import BLOB_BYTES_MAX
 from bkctl.codec.ledger_data import LedgerData
+from bkctl.engine.engine_thread import reported
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import LAC_NONE, LedgerDescriptor, is_blank
@@ -26,6 +27,8 @@ LOOKED_AT_MAX = 32
 #: bookie is stopped before. So many are remembered, in 20 MB; beyond, those deleted first are forgotten.
 BURIED_S = 7 * 24 * 3600.0
 BURIED_MAX = 100_000
+
+_ADMITTING = "letting plain adds to a ledger pass"
 
 
 class LedgerTable:
@@ -129,7 +132,7 @@ class LedgerTable:
 
         The key goes in front of the ledger's first record in this run of the bookie, a fence or an explicit
         LAC included: a replay takes records of a ledger without a key for those of a deleted one. Raises
-        StorageError when the journal has failed.
+        StorageError when the journal has failed; after any error nothing was appended.
         """
         first = not descriptor.key_journaled
         if first:
@@ -148,7 +151,10 @@ class LedgerTable:
         )
         if first:
             descriptor.key_journaled = True
-            self.admit(descriptor)
+            if reported(_ADMITTING, self.admit, descriptor) is not None:
+                # The next record brings the key once more, which changes nothing for a replay, and admits the
+                # ledger. Else no run of its adds would ever be taken as a whole.
+                descriptor.key_journaled = False
 
     def append_key(self, descriptor: LedgerDescriptor) -> None:
         """Append the master key alone, if this run of the bookie has not journaled it; no client waits."""

@@ -12,14 +12,18 @@ from heapq import heappush
 
 import pytest
 
+from bkctl.codec import journal as journal_codec
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine import lac_watches
+from bkctl.engine import engine_thread, lac_watches, ledger_descriptor
+from bkctl.engine.add_run import SingleAdd
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
-from tests.support.engine_rig import EngineRig
+from bkctl.errors import BkctlError, UnauthorizedError
+from tests.support.engine_rig import KEY, OTHER_KEY, WAIT_S, Answers, EngineRig, entry_body, lac_packet
 from tests.support.journal_rig import RecordingSink, batch_of, body, memory, running
 from tests.support.manual_clock import ManualClock
+from tests.support.packed_run import packed
 from tests.support.waiting import until
 
 
@@ -180,3 +184,82 @@ def test_a_watch_that_raises_costs_the_others_nothing(rig: EngineRig) -> None:
     told_of(rig, told, 4)
     rig.add(5, 6)
     assert told == [3, 4]
+
+
+# --- what cannot be logged
+
+
+def test_an_error_that_cannot_even_be_logged_is_no_second_answer(
+    rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no memory there is none for the log either."""
+    answers = Answers()
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.bookie.writes, "_note_use", no_memory)
+        patch.setattr(engine_thread._log, "error", no_memory)
+        assert rig.bookie.writes.add_run(packed(rig.run_of([(5, 1)], answers, "run")))
+        rig.bookie.writes.add(SingleAdd(entry_body(5, 2), KEY, answers, "single"))
+    answers.wait(2)
+    assert (answers.good, answers.bad) == (["run", "single"], [])
+
+
+def test_a_thread_whose_end_cannot_be_logged_is_known_to_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[BkctlError] = []
+    monkeypatch.setattr(engine_thread._log, "critical", no_memory)
+    thread = engine_thread.EngineThread("worker", no_memory, ends.append)
+    thread.start()
+    thread.join(WAIT_S)
+    assert len(ends) == 1
+
+
+# --- the table of ledgers
+
+
+def key_records(rig: EngineRig, ledger: int) -> int:
+    """How often the key of a ledger stands in the journal."""
+    record = journal_codec.encode_record(journal_codec.master_key_record(ledger, KEY))
+    return sum(data.count(record) for path, data in rig.memory.files.items() if path.endswith(".txn"))
+
+
+def test_a_ledger_that_cannot_be_admitted_is_admitted_by_its_next_add(
+    rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key is written again, which changes nothing for a replay."""
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.bookie.table, "admit", no_memory)
+        rig.add(6, 0)
+        assert rig.write_lac(6, 0) is None
+    assert not rig.bookie.writes.add_run(rig.run_of([(6, 1)], Answers()))
+    assert key_records(rig, 6) == 2
+    rig.add(6, 1)
+    assert key_records(rig, 6) == 3
+    answers = Answers()
+    assert rig.bookie.writes.add_run(rig.run_of([(6, 2)], answers))
+    answers.wait(1)
+    assert key_records(rig, 6) == 3
+    with rig.cut_off() as again:
+        again.start()
+        assert [again.bookie.reads.read(6, entry) for entry in range(3)] == [
+            entry_body(6, entry) for entry in range(3)
+        ]
+        assert again.bookie.reads.explicit_lac(6) == lac_packet(6, 0)
+        assert not again.bookie.limbo.is_limbo(6)
+        with pytest.raises(UnauthorizedError):
+            again.add(6, 3, key=OTHER_KEY)
+        again.add(6, 3)
+
+
+def test_a_key_that_cannot_be_adopted_is_adopted_from_the_next_client(
+    rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the key that counts would not be in the journal, and no run of adds ever taken as a whole."""
+    rig.add(6, 0, key=b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_descriptor, "grant", no_memory)
+        with pytest.raises(MemoryError):
+            rig.add(6, 1)
+    rig.add(6, 1)
+    assert key_records(rig, 6) == 1
+    answers = Answers()
+    assert rig.bookie.writes.add_run(rig.run_of([(6, 2)], answers))
+    answers.wait(1)
