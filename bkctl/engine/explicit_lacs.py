@@ -8,15 +8,16 @@ from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.codec import journal as journal_codec
-from bkctl.engine.engine_thread import Actions, call_all
+from bkctl.engine.engine_thread import Actions, call_all, reported
 from bkctl.engine.journal.batch import JournalBatch
-from bkctl.engine.ledger_descriptor import Done
+from bkctl.engine.ledger_descriptor import Done, LedgerDescriptor
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.engine.write_stage import WriteStage
 from bkctl.errors import BadRequestError, BkctlError, BookieIOError
 
 _FRONT = struct.Struct(">qq")
 _ANSWER = "an answer to an explicit LAC"
+_NOTING = "noting an explicit LAC"
 
 
 class ExplicitLacs:
@@ -61,9 +62,14 @@ class ExplicitLacs:
                 self._table.append(descriptor, [record], entries=1, sink=self, context=done)
             else:
                 actions.append(partial(done, None))
-            descriptor.raise_lac(lac)
-            actions.extend(descriptor.due_watches(self._clock.time_ms()))
+            # The journal answers from here on, also after an error, and nobody else may.
+            reported(_NOTING, self._note, descriptor, lac, actions)
         call_all(_ANSWER, actions)
+
+    def _note(self, descriptor: LedgerDescriptor, lac: int, actions: Actions) -> None:
+        """Note the LAC, and wake the watches that wait for it."""
+        descriptor.raise_lac(lac)
+        actions.extend(descriptor.due_watches(self._clock.time_ms()))
 
     def journaled(self, batches: list[JournalBatch]) -> None:
         """Answer for records that the journal reports as durable."""

@@ -15,13 +15,14 @@ from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.codec import journal as journal_codec
-from bkctl.engine.engine_thread import Actions, call_all
+from bkctl.engine.engine_thread import Actions, call_all, reported
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.ledger_descriptor import Done, LedgerDescriptor
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.errors import BkctlError, BookieIOError, NoLedgerError
 
 _ANSWER = "an answer to a fence"
+_WATCHES = "ending the long polls of a ledger that was fenced"
 
 
 class Fencing:
@@ -52,21 +53,27 @@ class Fencing:
                 actions.append(partial(done, None))
             else:
                 self._append(descriptor, done)
-                actions.extend(descriptor.due_watches(None))
+                # The journal answers from here on, also after an error, and nobody else may.
+                reported(_WATCHES, self._end_watches, descriptor, actions)
         call_all(_ANSWER, actions)
 
     def _append(self, descriptor: LedgerDescriptor, done: Done) -> None:
-        descriptor.fenced = True
-        descriptor.fence_waiters = [done]
-        self._table.refuse(descriptor)
-        self._table.change_row(descriptor.ledger, fenced=True)
-        record = journal_codec.encode_record(journal_codec.fence_record(descriptor.ledger))
         try:
+            descriptor.fenced = True
+            descriptor.fence_waiters = [done]
+            self._table.refuse(descriptor)
+            self._table.change_row(descriptor.ledger, fenced=True)
+            record = journal_codec.encode_record(journal_codec.fence_record(descriptor.ledger))
             self._table.append(descriptor, [record], entries=1, sink=self, context=descriptor)
-        except BkctlError:
+        except Exception:
+            # Nothing is on its way that a later fence could wait for.
             descriptor.fence_waiters = None
             descriptor.fence_owed = True
             raise
+
+    @staticmethod
+    def _end_watches(descriptor: LedgerDescriptor, actions: Actions) -> None:
+        actions.extend(descriptor.due_watches(None))
 
     def journaled(self, batches: list[JournalBatch]) -> None:
         """Answer for fence records that the journal reports as durable."""
@@ -78,12 +85,16 @@ class Fencing:
 
     def _answer(self, batches: list[JournalBatch], error: BkctlError | None) -> None:
         for batch in batches:
-            descriptor = batch.context
-            assert isinstance(descriptor, LedgerDescriptor)
-            with self._lock:
-                waiters, descriptor.fence_waiters = descriptor.fence_waiters or [], None
-                descriptor.fence_owed = error is not None
-            failure = None
-            if error is not None:
-                failure = BookieIOError(f"ledger {descriptor.ledger}: the fence is not durable: {error}")
-            call_all(_ANSWER, [partial(done, failure) for done in waiters])
+            # The fences of other ledgers are answered, whatever is wrong with this one.
+            reported(_ANSWER, self._answer_one, batch, error)
+
+    def _answer_one(self, batch: JournalBatch, error: BkctlError | None) -> None:
+        descriptor = batch.context
+        assert isinstance(descriptor, LedgerDescriptor)
+        with self._lock:
+            waiters, descriptor.fence_waiters = descriptor.fence_waiters or [], None
+            descriptor.fence_owed = error is not None
+        failure = None
+        if error is not None:
+            failure = BookieIOError(f"ledger {descriptor.ledger}: the fence is not durable: {error}")
+        call_all(_ANSWER, [partial(done, failure) for done in waiters])

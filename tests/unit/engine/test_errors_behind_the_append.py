@@ -14,12 +14,14 @@ import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine import engine_thread, lac_watches, ledger_descriptor
+from bkctl.engine import engine_thread, fencing, lac_watches, ledger_descriptor
 from bkctl.engine.add_run import SingleAdd
+from bkctl.engine.engine_thread import reported
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
-from bkctl.errors import BkctlError, UnauthorizedError
+from bkctl.engine.ledger_descriptor import LedgerDescriptor
+from bkctl.errors import BkctlError, BookieIOError, LedgerFencedError, NoSpaceError, UnauthorizedError
 from tests.support.engine_rig import KEY, OTHER_KEY, WAIT_S, Answers, EngineRig, entry_body, lac_packet
 from tests.support.journal_rig import RecordingSink, batch_of, body, memory, running
 from tests.support.manual_clock import ManualClock
@@ -263,3 +265,83 @@ def test_a_key_that_cannot_be_adopted_is_adopted_from_the_next_client(
     answers = Answers()
     assert rig.bookie.writes.add_run(rig.run_of([(6, 2)], answers))
     answers.wait(1)
+
+
+# --- fences and explicit LACs
+
+
+class Calls:
+    """A callback that counts its calls."""
+
+    def __init__(self) -> None:
+        self.errors: list[BkctlError | None] = []
+
+    def __call__(self, error: BkctlError | None) -> None:
+        self.errors.append(error)
+
+    def wait(self) -> list[BkctlError | None]:
+        until(lambda: bool(self.errors), "no answer")
+        return self.errors
+
+
+@pytest.mark.parametrize("part", ["refuse", "change_row", "append"])
+def test_a_fence_that_an_error_ended_keeps_no_later_one_waiting(
+    part: str, rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its error was foreseen or not: it has appended nothing, and the next one appends the record."""
+    first, second = Calls(), Calls()
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.bookie.table, part, no_memory)
+        with pytest.raises(MemoryError):
+            rig.bookie.fencing.fence(5, KEY, first)
+    with pytest.raises(LedgerFencedError):
+        rig.add(5, 1)
+    rig.bookie.fencing.fence(5, KEY, second)
+    assert second.wait() == [None]
+    assert not first.errors
+    fence = journal_codec.encode_record(journal_codec.fence_record(5))
+    assert sum(data.count(fence) for path, data in rig.memory.files.items() if path.endswith(".txn")) == 1
+
+
+@pytest.mark.parametrize("part", ["fence", "explicit LAC"])
+def test_watches_that_cannot_be_told_are_no_second_answer(
+    part: str, rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = Calls()
+    monkeypatch.setattr(LedgerDescriptor, "due_watches", no_memory)
+    if part == "fence":
+        rig.bookie.fencing.fence(5, KEY, done)
+    else:
+        rig.bookie.explicit_lacs.write(lac_packet(5, 0), KEY, done)
+    assert done.wait() == [None]
+
+
+def test_a_fence_that_cannot_be_answered_keeps_no_other_one_waiting(
+    rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal gives up the fences of two ledgers for lack of room, and goes on."""
+    rig.add(6, 0)
+    batches: list[JournalBatch] = []
+
+    def append(descriptor: LedgerDescriptor, pieces: list[bytes], **_: object) -> None:
+        batches.append(JournalBatch(pieces, 0, 1, rig.bookie.fencing, descriptor))
+
+    waiters = {5: Calls(), 6: Calls()}
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.bookie.table, "append", append)
+        for ledger, done in waiters.items():
+            rig.bookie.fencing.fence(ledger, KEY, done)
+
+    def failure(what: str) -> BookieIOError:
+        if "ledger 5" in what:
+            raise MemoryError("once")
+        return BookieIOError(what)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fencing, "BookieIOError", failure)
+        reported("a sink of the journal", rig.bookie.fencing.journal_failed, batches, NoSpaceError("full"))
+    assert len(waiters[6].errors) == 1
+    for ledger in waiters:
+        again = Calls()
+        rig.bookie.fencing.fence(ledger, KEY, again)
+        assert again.wait() == [None]
