@@ -77,6 +77,13 @@ def as_failure(what: str, error: Exception) -> BkctlError:
     return error if isinstance(error, BkctlError) else StorageError(f"{what} failed: {error!r}")
 
 
+def logged_failure(what: str, error: Exception) -> BkctlError:
+    """Return an error as one of ours (:func:`as_failure`); one that nobody foresaw is logged."""
+    if not isinstance(error, BkctlError):
+        report(what, error)
+    return as_failure(what, error)
+
+
 def no_thread(name: str, error: RuntimeError) -> StorageError:
     """Return the error for a thread that Python cannot start."""
     return StorageError(f"the system gives no thread for {name} ({error}); {LIMITS}")

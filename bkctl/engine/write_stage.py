@@ -24,7 +24,7 @@ from bkctl._kernels import note_adds
 from bkctl.clock import Clock
 from bkctl.codec.entry import ACCEPTED_BYTES_MIN
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd, framed
-from bkctl.engine.engine_thread import Actions, EngineThread, call_all, reported
+from bkctl.engine.engine_thread import Actions, EngineThread, call_all, logged_failure, reported
 from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
@@ -51,6 +51,7 @@ _FRONT = struct.Struct(">qqq")
 _KEY_PREFIX_OF = attrgetter("key_prefix")
 
 _ANSWER = "an answer of the write stage"
+_APPENDING = "appending a part of a run"
 _NOTING = "noting adds that were appended"
 
 
@@ -194,7 +195,6 @@ class WriteStage:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
         # The journal answers from here on, also after an error, and nobody else may.
         reported(_NOTING, self._note_run, run, descriptors, ledgers, actions)
-        self.meter.done += len(run.keys)
         return Outcome.ADDED
 
     def _note_run(
@@ -211,6 +211,7 @@ class WriteStage:
         else:
             counts = Counter(descriptors)
             self._count_adds(counts, counts.values(), run.size_bytes)
+        self.meter.done += len(run.keys)
 
     def _append_records(self, run: RecordRun, actions: Actions) -> Outcome:
         """Append a run in one piece, of a bookie with one directory and one journal."""
@@ -229,19 +230,19 @@ class WriteStage:
         else:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
         reported(_NOTING, self._note_records, run, ledgers, actions)
-        self.meter.done += count
         return Outcome.ADDED
 
     def _note_records(self, run: RecordRun, ledgers: list[LedgerDescriptor], actions: Actions) -> None:
         """Do what :meth:`_note_run` does, of a run in one piece."""
         entry_bytes = run.size_bytes / run.count
         watched, uncounted = note_adds(ledgers, run.lacs, run.counts, entry_bytes, self._busiest.generation)
+        # A ledger may come twice, from two connections: only now is its LAC the highest one.
+        self._note_use([ledgers[place] for place in watched], actions)
         for place in uncounted:
             descriptor = ledgers[place]
             adds = run.counts[place]
             descriptor.counter = self._busiest.add(descriptor.ledger, adds, adds * entry_bytes)
-        # A ledger may come twice, from two connections: only now is its LAC the highest one.
-        self._note_use([ledgers[place] for place in watched], actions)
+        self.meter.done += run.count
 
     def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor]) -> bool:
         """Append a run of a bookie with one directory and one journal; False when there is no room."""
@@ -273,18 +274,25 @@ class WriteStage:
             bodies = [run.bodies[index] for index in indices]
             storage.put_many([run.keys[index] for index in indices], bodies, sum(map(len, bodies)))
         if self._write_data:
-            answer = _answer(run.sink, run.context, len(run.keys))
-            sink = SplitAnswer(len(by_journal), run.sink, answer)
-            for journal, indices in by_journal.items():
-                bodies = [run.bodies[index] for index in indices]
-                size_bytes = sum(map(len, bodies)) + 4 * len(bodies)
-                batch = _batch(framed(bodies), size_bytes, len(bodies), sink, None)
-                try:
-                    journal.append(batch)
-                except BkctlError as error:
-                    # Parts may be on their way to other journals: the one answer comes from the sink, once.
-                    actions.append(partial(sink.journal_failed, [batch], error))
+            self._append_parts(run, by_journal, actions)
         return True
+
+    def _append_parts(self, run: AddRun, by_journal: dict[Journal, list[int]], actions: Actions) -> None:
+        """Append the parts of a run to their journals; one that cannot be appended fails the run."""
+        answer = _answer(run.sink, run.context, len(run.keys))
+        sink = SplitAnswer(len(by_journal), run.sink, answer)
+        batches: list[tuple[Journal, JournalBatch]] = []
+        for journal, indices in by_journal.items():
+            bodies = [run.bodies[index] for index in indices]
+            size_bytes = sum(map(len, bodies)) + 4 * len(bodies)
+            batches.append((journal, _batch(framed(bodies), size_bytes, len(bodies), sink, None)))
+        for journal, batch in batches:
+            try:
+                journal.append(batch)
+            except Exception as error:  # noqa: BLE001
+                # Parts may be on their way to other journals: the one answer comes from the sink, once.
+                failure = logged_failure(_APPENDING, error)
+                actions.append(partial(sink.journal_failed, [batch], failure))
 
     def _raise_lacs(
         self,
@@ -379,13 +387,13 @@ class WriteStage:
             self._table.append_key(descriptor)
             actions.append(partial(add.sink.journaled, [_answer(add.sink, add.context, 1)]))
         reported(_NOTING, self._note_single, descriptor, add.body, actions)
-        self.meter.done += 1
         return Outcome.ADDED
 
     def _note_single(self, descriptor: LedgerDescriptor, body: bytes, actions: Actions) -> None:
         """Do what :meth:`_note_run` does, of one add."""
         self._raise_lacs([descriptor], {descriptor}, [body], actions)
         self._busiest.add(descriptor.ledger, 1, len(body))
+        self.meter.done += 1
 
     def _held_run(self, run: AddRun | RecordRun) -> HeldAdd:
         answer = _answer(run.sink, run.context, run.count)

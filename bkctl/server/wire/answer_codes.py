@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from bkctl.engine.engine_thread import as_failure, report
+from bkctl.engine.engine_thread import logged_failure
 from bkctl.errors import BkctlError, BookieError, NoSpaceError
 from bkctl.types import ResultCode
 
@@ -23,9 +23,7 @@ def code_of(error: BkctlError) -> ResultCode:
 
 def code_of_any(doing: str, error: Exception) -> ResultCode:
     """Return the answer to requests that an error ended; one that nobody foresaw is logged."""
-    if not isinstance(error, BkctlError):
-        report(doing, error)
-    return code_of(as_failure(doing, error))
+    return code_of(logged_failure(doing, error))
 
 
 def log_io(error: BkctlError) -> None:

@@ -9,20 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from heapq import heappush
+from typing import Any
 
 import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine import engine_thread, fencing, lac_watches, ledger_descriptor
-from bkctl.engine.add_run import SingleAdd
+from bkctl.engine import engine_thread, fencing, lac_watches, ledger_descriptor, write_stage
+from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd
 from bkctl.engine.engine_thread import reported
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
 from bkctl.engine.ledger_descriptor import LedgerDescriptor
-from bkctl.errors import BkctlError, BookieIOError, LedgerFencedError, NoSpaceError, UnauthorizedError
-from tests.support.engine_rig import KEY, OTHER_KEY, WAIT_S, Answers, EngineRig, entry_body, lac_packet
+from bkctl.errors import (
+    BkctlError,
+    BookieIOError,
+    LedgerFencedError,
+    NoSpaceError,
+    StorageError,
+    UnauthorizedError,
+)
+from bkctl.vfs.faulty import FaultRule
+from tests.support.engine_rig import (
+    KEY,
+    OTHER_KEY,
+    WAIT_S,
+    Answers,
+    EngineRig,
+    entry_body,
+    lac_packet,
+    small_settings,
+)
 from tests.support.journal_rig import RecordingSink, batch_of, body, memory, running
 from tests.support.manual_clock import ManualClock
 from tests.support.packed_run import packed
@@ -36,8 +54,10 @@ def no_memory(*_: object, **__: object) -> None:
 class Uncounted(int):
     """A number that cannot be added to another one."""
 
-    def __radd__(self, _: int) -> int:
+    def __add__(self, _: int) -> int:
         raise MemoryError("once")
+
+    __radd__ = __add__
 
 
 @pytest.fixture
@@ -345,3 +365,93 @@ def test_a_fence_that_cannot_be_answered_keeps_no_other_one_waiting(
         again = Calls()
         rig.bookie.fencing.fence(ledger, KEY, again)
         assert again.wait() == [None]
+
+
+# --- adds over several journals
+
+
+def two_journals() -> EngineRig:
+    rig = EngineRig(small_settings(journals=2))
+    rig.start()
+    for ledger in (4, 5):
+        rig.add(ledger, 0)
+    return rig
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_run_of_which_a_part_cannot_be_appended_fails_once(
+    broken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the journal fails that has the other part."""
+    with two_journals() as rig:
+        answers = Answers()
+        rig.system.inject(FaultRule("sync", lambda path: f"/journal{1 - broken}/" in path, latency_s=0.2))
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.bookie.journals[broken], "append", no_memory)
+            assert rig.bookie.writes.add_run(rig.run_of([(4, 1), (5, 1)], answers, "run"))
+        answers.wait(1)
+        rig.wait_failure()
+        assert [context for context, _ in answers.bad] == ["run"]
+        assert isinstance(answers.bad[0][1], StorageError)
+        assert not answers.good
+
+
+def test_a_run_whose_parts_cannot_be_made_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them is on its way then: nothing was appended anywhere."""
+    with two_journals() as rig:
+        answers = Answers()
+        batches: list[JournalBatch] = []
+        make = write_stage._batch
+
+        def failing(*arguments: Any) -> JournalBatch:
+            if len(batches) == 2:
+                raise MemoryError("once")
+            batches.append(make(*arguments))
+            return batches[-1]
+
+        with monkeypatch.context() as patch:
+            # The answer's batch is made first, then those of the parts.
+            patch.setattr(write_stage, "_batch", failing)
+            with pytest.raises(MemoryError):
+                rig.bookie.writes.add_run(rig.run_of([(4, 1), (5, 1)], answers, "run"))
+        assert len(batches) == 2
+        rig.bookie.stop()
+        assert [journal.meters.journal.done for journal in rig.bookie.journals] == [2, 2]
+        assert (answers.good, answers.bad) == ([], [])
+
+
+# --- noting adds that were appended
+
+
+@pytest.mark.parametrize("as_run", [lambda run: run, packed], ids=["lists", "packed"])
+def test_adds_that_cannot_be_counted_have_one_answer_and_wake_those_who_wait(
+    as_run: Callable[[AddRun], AddRun | RecordRun], rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    told_of(rig, told, 0)
+    answers = Answers()
+    writes = rig.bookie.writes
+    monkeypatch.setattr(writes._busiest, "add", no_memory)
+    writes._busiest.generation += 1
+    writes.meter.done = Uncounted(0)
+    assert writes.add_run(as_run(rig.run_of([(5, 1), (5, 2)], answers, "run")))
+    answers.wait(1)
+    assert told == [0]
+    told_of(rig, told, 1)
+    writes.add(SingleAdd(entry_body(5, 3), KEY, answers, "single"))
+    answers.wait(2)
+    assert (answers.good, answers.bad) == (["run", "single"], [])
+    assert told == [0, 1]
+
+
+@pytest.mark.parametrize("as_run", [lambda run: run, packed], ids=["lists", "packed"])
+def test_adds_that_the_meter_cannot_count_have_one_answer(
+    as_run: Callable[[AddRun], AddRun | RecordRun], rig: EngineRig
+) -> None:
+    answers = Answers()
+    writes = rig.bookie.writes
+    writes.meter.done = Uncounted(0)
+    assert writes.add_run(as_run(rig.run_of([(5, 1)], answers, "run")))
+    writes.add(SingleAdd(entry_body(5, 2), KEY, answers, "single"))
+    answers.wait(2)
+    assert (answers.good, answers.bad) == (["run", "single"], [])
