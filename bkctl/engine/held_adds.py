@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from bkctl.engine.engine_thread import Actions
+from bkctl.engine.engine_thread import Actions, logged_failure
 from bkctl.errors import BkctlError
 from bkctl.metrics.stage import StageMeter
+
+_RETRYING = "adding entries that waited for room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,37 +81,43 @@ class HeldAdds:
         return True
 
     def retry(self, actions: Actions, now_s: float) -> None:
-        """Try the adds again, one after the other, until one finds no room."""
+        """Try the adds again, one after the other, until one finds no room.
+
+        An attempt that raises has appended nothing, whatever the error is: it fails its own add, as it does
+        that of a caller who finds room at once, and the others go on.
+        """
         while self._adds:
             add = self._adds[0]
             try:
                 outcome = add.attempt(actions)
-            except BkctlError as error:
-                # The journal has failed: nothing can be written any more.
-                actions.append(partial(add.fail, error))
+            except Exception as error:  # noqa: BLE001
+                # The journal has failed, mostly: nothing can be written any more.
+                actions.append(partial(add.fail, logged_failure(_RETRYING, error)))
                 self._drop_first()
                 continue
             if outcome is Outcome.NO_ROOM:
                 return
-            self._drop_first()
-            self._meter.waited.add(now_s - add.since_s, add.entries)
             if outcome is Outcome.NOT_AS_IS:
                 actions.append(add.again)
+            self._drop_first()
+            self._meter.waited.add(now_s - add.since_s, add.entries)
 
     def reject(self, actions: Actions, error: BkctlError, now_s: float, *, wait_ms: int) -> None:
         """Reject the adds that have waited for ``wait_ms`` or longer."""
         while self._adds and (now_s - self._adds[0].since_s) * 1000 >= wait_ms:
-            add = self._drop_first()
-            self._meter.rejected += add.entries
+            add = self._adds[0]
             actions.append(partial(add.fail, error))
+            self._drop_first()
+            self._meter.rejected += add.entries
 
     def fail_all(self, actions: Actions, error: BkctlError) -> None:
         """Fail every add for an error that ended the write stage."""
         while self._adds:
-            actions.append(partial(self._drop_first().fail, error))
+            actions.append(partial(self._adds[0].fail, error))
+            self._drop_first()
 
-    def _drop_first(self) -> HeldAdd:
+    def _drop_first(self) -> None:
+        """Drop the first add, which was appended or whose answer is among the actions."""
         add = self._adds.popleft()
         self._meter.length -= add.entries
         self.size_bytes -= add.size_bytes
-        return add

@@ -428,10 +428,11 @@ class WriteStage:
 
     def _hold(self, held: HeldAdd) -> bool:
         """Queue an add that found no room; False when the queue is full, too."""
-        is_held = self._held.hold(held)
-        if is_held:
+        if not self._held:
+            # In front: behind the hold an error would be an answer beside that of the thread, which waits for
+            # the lock. Those that are held behind this one are tried with it.
             self._wake.set()
-        return is_held
+        return self._held.hold(held)
 
     @staticmethod
     def _too_many() -> TooManyRequestsError:
@@ -444,16 +445,19 @@ class WriteStage:
             self._wake.wait(self._wait_s())
             self._wake.clear()
             actions: Actions = []
-            with self._lock:
-                stopping = self._stopping
-                now_s = self._clock.monotonic()
-                self._held.retry(actions, now_s)
-                if stopping:
-                    error: BkctlError = BookieIOError("the bookie is shutting down")
-                    self._held.reject(actions, error, now_s, wait_ms=0)
-                else:
-                    self._held.reject(actions, self._too_many(), now_s, wait_ms=self._throttle_ms_max)
-            call_all(_ANSWER, actions)
+            try:
+                with self._lock:
+                    stopping = self._stopping
+                    now_s = self._clock.monotonic()
+                    self._held.retry(actions, now_s)
+                    if stopping:
+                        error: BkctlError = BookieIOError("the bookie is shutting down")
+                        self._held.reject(actions, error, now_s, wait_ms=0)
+                    else:
+                        self._held.reject(actions, self._too_many(), now_s, wait_ms=self._throttle_ms_max)
+            finally:
+                # Also behind an error, which ends the thread: nobody else has these answers.
+                call_all(_ANSWER, actions)
 
     def _broken(self, error: BkctlError) -> None:
         """End the stage for an error that ended the thread.
@@ -461,11 +465,13 @@ class WriteStage:
         The held adds are answered, and no add is taken any more.
         """
         actions: Actions = []
-        with self._lock:
-            self._stopping = True
-            self._held.fail_all(actions, error)
-        call_all(_ANSWER, actions)
-        self._on_failure(error)
+        try:
+            with self._lock:
+                self._stopping = True
+                self._held.fail_all(actions, error)
+        finally:
+            call_all(_ANSWER, actions)
+            self._on_failure(error)
 
     def _wait_s(self) -> float | None:
         """Return the seconds until the oldest held add is to be rejected, None without any."""

@@ -7,7 +7,7 @@ whatever goes wrong behind it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from heapq import heappush
 from typing import Any
 
@@ -17,7 +17,9 @@ from bkctl.codec import journal as journal_codec
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine import engine_thread, fencing, lac_watches, ledger_descriptor, write_stage
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd
-from bkctl.engine.engine_thread import reported
+from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
+from bkctl.engine.engine_thread import Actions, call_all, reported
+from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
@@ -28,8 +30,10 @@ from bkctl.errors import (
     LedgerFencedError,
     NoSpaceError,
     StorageError,
+    TooManyRequestsError,
     UnauthorizedError,
 )
+from bkctl.metrics.stage import StageMeter
 from bkctl.vfs.faulty import FaultRule
 from tests.support.engine_rig import (
     KEY,
@@ -418,6 +422,197 @@ def test_a_run_whose_parts_cannot_be_made_is_the_callers(monkeypatch: pytest.Mon
         rig.bookie.stop()
         assert [journal.meters.journal.done for journal in rig.bookie.journals] == [2, 2]
         assert (answers.good, answers.bad) == ([], [])
+
+
+# --- adds that wait for room
+
+
+def held(attempt: Callable[[Actions], Outcome], calls: list[str], name: str) -> HeldAdd:
+    return HeldAdd(
+        attempt=attempt,
+        again=lambda: calls.append(f"{name} again"),
+        fail=lambda error: calls.append(f"{name} failed: {error}"),
+        entries=1,
+        size_bytes=10,
+        since_s=0.0,
+    )
+
+
+def added(_: Actions) -> Outcome:
+    return Outcome.ADDED
+
+
+def to_take_apart(_: Actions) -> Outcome:
+    return Outcome.NOT_AS_IS
+
+
+class FullList(list[Callable[[], None]]):
+    """Actions that cannot be noted: there is no memory for one more."""
+
+    def append(self, _: Callable[[], None]) -> None:
+        raise MemoryError("once")
+
+
+def queue_of(*adds: HeldAdd) -> HeldAdds:
+    queue = HeldAdds(HeldAddsSettings(), StageMeter("write", bound=10))
+    for add in adds:
+        assert queue.hold(add)
+    return queue
+
+
+def answers_of(queue: HeldAdds, calls: list[str]) -> list[str]:
+    """What the adds of a queue are answered with when the write stage ends."""
+    actions: Actions = []
+    queue.fail_all(actions, StorageError("the end"))
+    call_all("an answer", actions)
+    return calls
+
+
+def test_an_attempt_that_raises_fails_its_add_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[str] = []
+    queue = queue_of(held(no_memory, calls, "a"), held(added, calls, "b"), held(to_take_apart, calls, "c"))
+    actions: Actions = []
+    queue.retry(actions, 1.0)
+    call_all("an answer", actions)
+    assert calls == ["a failed: adding entries that waited for room failed: MemoryError('once')", "c again"]
+    assert not queue
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize("attempt", [no_memory, to_take_apart])
+def test_an_add_whose_answer_cannot_be_noted_stays_until_the_end(attempt: Callable[..., Outcome]) -> None:
+    calls: list[str] = []
+    queue = queue_of(held(attempt, calls, "a"))
+    with pytest.raises(MemoryError):
+        queue.retry(FullList(), 1.0)
+    assert answers_of(queue, calls) == ["a failed: the end"]
+
+
+def test_an_add_whose_refusal_cannot_be_noted_stays_until_the_end() -> None:
+    calls: list[str] = []
+    queue = queue_of(held(added, calls, "a"))
+    with pytest.raises(MemoryError):
+        queue.reject(FullList(), TooManyRequestsError("full"), 1.0, wait_ms=0)
+    with pytest.raises(MemoryError):
+        queue.fail_all(FullList(), TooManyRequestsError("full"))
+    assert answers_of(queue, calls) == ["a failed: the end"]
+
+
+def test_an_add_that_is_to_be_taken_apart_is_so_also_when_its_wait_cannot_be_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    queue = queue_of(held(to_take_apart, calls, "a"), held(added, calls, "b"))
+    monkeypatch.setattr(queue._meter, "waited", None)
+    actions: Actions = []
+    with suppress(AttributeError):
+        queue.retry(actions, 1.0)
+    call_all("an answer", actions)
+    assert "a again" in answers_of(queue, calls)
+
+
+class HeldUp(EngineRig):
+    """A bookie whose write caches are to be filled, while flushes wait for a lock."""
+
+    def __init__(self) -> None:
+        super().__init__(small_settings(write_cache_bytes=8 << 10, throttle_ms_max=100_000))
+        self.start()
+        self.filling = Answers()
+        self.entries = 0
+
+    @property
+    def flush_lock(self) -> AbstractContextManager[object]:
+        """Keep flushes waiting."""
+        storage = self.bookie.storages[0]
+        assert isinstance(storage, DbLedgerStorage)
+        return storage._turns._flush_lock
+
+    def hold(self, sink: Answers, context: object) -> None:
+        """Hand an entry of ledger 1 in."""
+        self.bookie.writes.add(SingleAdd(entry_body(1, self.entries, bytes(500)), KEY, sink, context))
+        self.entries += 1
+
+    def fill(self) -> None:
+        """Until there is no room."""
+        while not self.bookie.writes.meter.length:
+            self.hold(self.filling, None)
+
+
+def test_answers_that_were_gathered_are_given_when_the_write_stage_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with HeldUp() as rig:
+        writes = rig.bookie.writes
+        sinks = [Answers(), Answers()]
+        with rig.flush_lock:
+            rig.fill()
+            for sink in sinks:
+                rig.hold(sink, "held")
+            reject = writes._held.reject
+
+            def rejecting(actions: Actions, error: BkctlError, now_s: float, *, wait_ms: int) -> None:
+                reject(actions, error, now_s, wait_ms=wait_ms)
+                raise MemoryError("once")
+
+            with writes._lock:
+                monkeypatch.setattr(writes._held, "reject", rejecting)
+                rig.clock.advance(1000)
+            writes.poke()
+            for sink in sinks:
+                sink.wait(1)
+                assert isinstance(sink.bad[0][1], TooManyRequestsError)
+            rig.wait_failure()
+        assert [len(sink.bad) for sink in sinks] == [1, 1]
+
+
+def test_a_write_stage_that_cannot_answer_what_is_held_stops_the_bookie_all_the_same(
+    rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = rig.bookie.writes
+    with writes._lock:
+        for part in ("retry", "fail_all"):
+            monkeypatch.setattr(writes._held, part, no_memory)
+    writes.poke()
+    rig.wait_failure()
+
+
+def test_a_held_add_that_an_error_ended_does_not_end_the_bookie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that finds room at once does not either."""
+    with HeldUp() as rig:
+        append = rig.bookie.table.append
+
+        def appending(descriptor: LedgerDescriptor, pieces: list[bytes], **others: Any) -> None:
+            if others["context"] == "broken":
+                raise MemoryError("once")
+            append(descriptor, pieces, **others)
+
+        monkeypatch.setattr(rig.bookie.table, "append", appending)
+        broken, good = Answers(), Answers()
+        with rig.flush_lock:
+            rig.fill()
+            rig.hold(broken, "broken")
+            rig.hold(good, "good")
+        broken.wait(1)
+        good.wait(1)
+        assert isinstance(broken.bad[0][1], StorageError)
+        assert good.good == ["good"]
+        rig.add(2, 0)
+        assert not rig.failures
+
+
+def test_an_add_for_which_the_thread_cannot_be_woken_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HeldUp() as rig:
+        sink = Answers()
+        with rig.flush_lock:
+            with monkeypatch.context() as patch:
+                patch.setattr(rig.bookie.writes._wake, "set", no_memory)
+                with pytest.raises(MemoryError):
+                    rig.fill()
+            assert rig.bookie.writes.meter.length == 0
+            rig.hold(sink, "next")
+            assert rig.bookie.writes.meter.length == 1
+        sink.wait(1)
+        assert sink.good == ["next"]
 
 
 # --- noting adds that were appended
