@@ -397,7 +397,8 @@ class Journal:
 
         Returns the group that this thread is to sync and answer at once: one of which every answer waits for
         the sync, as those that come next will, while no other one is being synced. Another thread could only
-        wait for it as well, and the way there and back takes longer than many a sync.
+        wait for it as well, and the way there and back takes longer than many a sync. After an error
+        ``batches`` are those that were not handed on.
         """
         written_s = self._clock.monotonic()
         sync_data = self.settings.sync_data
@@ -414,6 +415,8 @@ class Journal:
         room_wanted = self._queue.written(forcing=int(force), answering=int(bool(early)))
         if early:
             self._callbacks.put(Outcome(early, written_s, durable=False))
+            # Those are answered; an error that keeps the others from being handed on is not for them.
+            batches[:] = late
         group = Group(file, file.position, late, written_s, last=full, synced=synced)
         if force:
             self._last_sync_s = written_s

@@ -45,7 +45,7 @@ from tests.support.engine_rig import (
     lac_packet,
     small_settings,
 )
-from tests.support.journal_rig import RecordingSink, batch_of, body, memory, running
+from tests.support.journal_rig import RecordingSink, batch_of, body, gated, memory, running
 from tests.support.manual_clock import ManualClock
 from tests.support.packed_run import packed
 from tests.support.waiting import until
@@ -139,6 +139,27 @@ def test_batches_that_cannot_be_counted_as_failed_stay_in_the_queue() -> None:
         queue.drain()
     queue._taken_entries = 0
     assert queue.drain()[0] == [batch]
+
+
+def test_a_group_that_cannot_be_synced_is_no_second_answer_to_what_was_answered_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Batches of the group that wait for its write alone were handed on already."""
+    sink = RecordingSink()
+    system, gate = gated("write", memory(), first=2)
+    with running(system) as journal:
+        journal.append(batch_of([body(1, 0)], sink, "first"))
+        gate.await_reached()
+        journal.append(batch_of([body(1, 1)], sink, "written", after_write=True))
+        journal.append(batch_of([body(1, 2)], sink, "durable"))
+        with monkeypatch.context() as patch:
+            patch.setattr(journal._force_write, "put", no_memory)
+            gate.opened.set()
+            sink.wait_for(3)
+            until(lambda: journal.failure is not None, "the journal goes on")
+        journal.stop()
+        assert sorted(sink.answered) == ["durable", "first", "written"]
+        assert sink.journaled_contexts[0] == "first"
 
 
 # --- watches
