@@ -286,7 +286,8 @@ class Journal:
         _log.error("the journal waits for room: %s", error)
         waiting, room_wanted = self._queue.suspend(error)
         if self.on_no_space is not None:
-            self.on_no_space(error)
+            # The batches must be answered, whatever comes of it.
+            reported("telling that the journal waits for room", self.on_no_space, error)
         self._callbacks.put(
             Outcome([*batches, *waiting], self._clock.monotonic(), error, counted=False, final=False)
         )

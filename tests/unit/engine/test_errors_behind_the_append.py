@@ -6,6 +6,7 @@ whatever goes wrong behind it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from heapq import heappush
@@ -34,7 +35,7 @@ from bkctl.errors import (
     UnauthorizedError,
 )
 from bkctl.metrics.stage import StageMeter
-from bkctl.vfs.faulty import FaultRule
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.engine_rig import (
     KEY,
     OTHER_KEY,
@@ -160,6 +161,22 @@ def test_a_group_that_cannot_be_synced_is_no_second_answer_to_what_was_answered_
         journal.stop()
         assert sorted(sink.answered) == ["durable", "first", "written"]
         assert sink.journaled_contexts[0] == "first"
+
+
+def test_batches_that_a_full_disk_refuses_are_answered_when_nobody_can_be_told_of_it() -> None:
+    sink = RecordingSink()
+    system = FaultyFileSystem(memory())
+    with running(system) as journal:
+        journal.on_no_space = no_memory
+        system.inject(FaultRule("write", ".txn", count=1, error_number=errno.ENOSPC))
+        journal.append(batch_of([body(1, 0)], sink, "refused"))
+        sink.wait_for(1)
+        assert isinstance(sink.errors[0], NoSpaceError)
+        journal.retry()
+        until(lambda: journal.suspended is None, "the journal does not go on")
+        journal.append(batch_of([body(1, 1)], sink, "good"))
+        sink.wait_for(2)
+        assert (sink.journaled_contexts, sink.failed_contexts) == (["good"], ["refused"])
 
 
 # --- watches
