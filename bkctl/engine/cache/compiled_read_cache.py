@@ -22,25 +22,31 @@ _BODIES_FREED = 1024
 
 
 class _Segment:
-    """A table, and what it takes."""
+    """A table, and what it takes: its entries, and the rows of entries that were removed from it.
 
-    __slots__ = ("size_bytes", "table")
+    Such a row stays in the table until the segment goes, so that it counts as what it was.
+    """
+
+    __slots__ = ("removed_bytes", "size_bytes", "table")
 
     def __init__(self) -> None:
         assert _kernels.EntryTable is not None
         self.table: EntryTable = _kernels.EntryTable()
         self.size_bytes = 0
+        self.removed_bytes = 0
 
     def removed(self, count: int, freed_bytes: int) -> None:
         """Count what went; ``count`` is the number of entries that there were before."""
-        self.size_bytes -= freed_bytes + (count - len(self.table)) * ENTRY_OVERHEAD_BYTES
+        rows_bytes = (count - len(self.table)) * ENTRY_OVERHEAD_BYTES
+        self.size_bytes -= freed_bytes + rows_bytes
+        self.removed_bytes += rows_bytes
 
 
 class CompiledReadCache:
     """At most ``size_bytes_max`` of bodies and ``ENTRY_OVERHEAD_BYTES`` for each; thread-safe.
 
     Lookups take no lock. When full, the oldest segment goes. A body larger than a segment is not taken. An
-    entry that is stored twice counts twice.
+    entry that is stored twice counts twice, and one that was removed keeps its overhead in the bound.
     """
 
     def __init__(self, size_bytes_max: int) -> None:
@@ -93,7 +99,7 @@ class CompiledReadCache:
         with self._lock:
             if generation != self.generation:
                 return
-            if size_bytes > self.segment_bytes_max - self._segments[0].size_bytes:
+            if size_bytes > self._room(self._segments[0]):
                 self._begin_segment(dropped)
             self._segments[0].table.put_records(batch.records)
             self._segments[0].size_bytes += size_bytes
@@ -132,13 +138,16 @@ class CompiledReadCache:
                     row, freed_bytes = segment.table.remove_ledgers(ids, row, PIECE_ENTRIES)
                     segment.removed(count, freed_bytes)
 
+    def _room(self, segment: _Segment) -> int:
+        return self.segment_bytes_max - segment.size_bytes - segment.removed_bytes
+
     def _put(self, rows: Sequence[Row], first: int, dropped: list[EntryTable]) -> int:
         """Add rows from ``first`` on, as many as the newest segment takes, to it or to a new one.
 
         Returns the first row that is left.
         """
         segment = self._segments[0]
-        left_bytes = self.segment_bytes_max - segment.size_bytes
+        left_bytes = self._room(segment)
         stop, size_bytes = first, 0
         while stop < len(rows):
             size = len(rows[stop][1]) + ENTRY_OVERHEAD_BYTES

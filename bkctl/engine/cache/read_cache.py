@@ -147,7 +147,9 @@ class ReadCache:
             return []
         dropped: list[_Segment] = []
         segment = self._segments[0]
-        if segment.size_bytes + size > self.segment_bytes_max:
+        # Ids of ledgers stay behind entries that were removed, each of which has counted for its ledger.
+        taken = max(segment.size_bytes, len(segment.ledgers) * ENTRY_OVERHEAD_BYTES)
+        if taken + size > self.segment_bytes_max:
             segment = _Segment()
             dropped = self._segments[self._segments_max - 1 :]
             self._segments = [segment, *self._segments[: self._segments_max - 1]]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from bkctl import _kernels
 from bkctl.engine.cache.compiled_read_cache import CompiledReadCache
 from bkctl.engine.cache.entry_table import ENTRY_OVERHEAD_BYTES
 from bkctl.engine.cache.read_cache import SEGMENTS_MIN, ReadCache
+from bkctl.engine.cache.record_batch import RecordBatch
 from tests.support.storage_rig import entry_of, key_of
 
 ROW_BYTES = 100 + ENTRY_OVERHEAD_BYTES
@@ -85,6 +88,38 @@ def test_an_entry_is_removed_from_every_segment(kind: Kind) -> None:
     assert cache.get(key_of(1, 0)) is None
     assert cache.count == 3
     assert cache.size_bytes == 3 * ROW_BYTES
+
+
+@both
+def test_entries_that_come_and_go_leave_no_more_behind_than_a_segment_holds(kind: Kind) -> None:
+    cache = kind(SEGMENTS_MIN * 4 * ROW_BYTES)
+    first = cache._segments[0]
+    rows_max = cache.segment_bytes_max // ENTRY_OVERHEAD_BYTES
+    for ledger in range(rows_max + 1):
+        cache.put_many([row(ledger, 0)], cache.generation)
+        assert cache.get(key_of(ledger, 0)) is not None
+        cache.remove_many([key_of(ledger, 0)])
+    assert (cache.count, cache.size_bytes) == (0, 0)
+    assert cache._segments[0] is not first
+    for ledger in range(SEGMENTS_MIN * rows_max):
+        cache.put_many([row(ledger, 0)], cache.generation)
+        cache.remove_many([key_of(ledger, 0)])
+    assert first not in cache._segments
+
+
+@pytest.mark.skipif(_kernels.EntryTable is None, reason="the compiled kernels are not built")
+def test_entries_in_one_piece_that_were_removed_keep_their_rows_in_the_bound() -> None:
+    cache = CompiledReadCache(SEGMENTS_MIN * 2 * ROW_BYTES)
+    first = cache._segments[0]
+    for ledger in (1, 2):
+        body = row(ledger, 0)[1]
+        record = len(body).to_bytes(4, "big") + body
+        batch = RecordBatch(key_of(ledger, 0), record, array("q", [len(record)]))
+        cache.put_batch(batch, cache.generation)
+        cache.remove_many([key_of(ledger, 0)])
+    assert cache._segments == [first]
+    cache.put_batch(batch, cache.generation)
+    assert len(cache._segments) == 2
 
 
 def test_a_row_stored_twice_in_a_segment_counts_once_without_kernels() -> None:
