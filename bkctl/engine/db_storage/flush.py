@@ -105,7 +105,7 @@ class Flush:
     def run(self) -> bool:
         """Flush the flushing cache, if there is one, and the ledger rows; return whether a cache became free.
 
-        Raises ForceFailedError, which is final; any other BkctlError leaves everything to the next attempt.
+        Raises ForceFailedError, which is final; any other error leaves everything to the next attempt.
         """
         started_s = self._clock.monotonic()
         cache = self._caches.flushing
@@ -119,7 +119,7 @@ class Flush:
                 done = self._flush_entries(cache, pace)
             deleted = self._flush_rows(done)
             self._retire_logs(deleted)
-        except BkctlError as error:
+        except Exception as error:
             with self._lock:
                 self._caches.keep_marks()
             self._meters.flush_failures += 1

@@ -145,32 +145,36 @@ class FlushTurns:
 
     def _guarded(self, flush: Callable[[], bool]) -> None:
         """Run a flush while no other one runs, then report its failure or the room that it made."""
-        freed = False
         try:
-            with self._flush_lock:
-                if self.failure is not None or self._closed:
-                    raise self.refusal()
-                try:
-                    freed = flush()
-                    self._report_space(None)
-                except ForceFailedError as error:
-                    self.failure = error
-                    raise
-                except NoSpaceError as error:
-                    self._report_space(error)
-                    raise
-                finally:
-                    flushing = self._caches.flushing
-                    self._meters.flush.length = 0 if flushing is None else flushing.size_bytes
+            freed = self._in_turn(flush)
         except ForceFailedError as error:
             self._on_failure(error)
             raise
-        except BkctlError:
-            # The flush thread takes it from here.
+        except Exception:
+            # The flush thread takes it from here, whatever it was: adds may wait for this cache to be free,
+            # and the caller comes again in an interval of its own.
             self._wake.set()
             raise
         if freed:
             self._on_room()
+
+    def _in_turn(self, flush: Callable[[], bool]) -> bool:
+        with self._flush_lock:
+            if self.failure is not None or self._closed:
+                raise self.refusal()
+            try:
+                freed = flush()
+                self._report_space(None)
+            except ForceFailedError as error:
+                self.failure = error
+                raise
+            except NoSpaceError as error:
+                self._report_space(error)
+                raise
+            finally:
+                flushing = self._caches.flushing
+                self._meters.flush.length = 0 if flushing is None else flushing.size_bytes
+            return freed
 
     def _report_space(self, error: NoSpaceError | None) -> None:
         """Report that a flush found no room, or that the next one has succeeded; in the turn of the flush."""

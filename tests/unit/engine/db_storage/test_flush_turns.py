@@ -121,6 +121,30 @@ def test_a_bug_in_the_flush_thread_stops_the_bookie(monkeypatch: pytest.MonkeyPa
         assert not rig.try_put([entry_of(2, 0)])
 
 
+def test_a_flush_that_an_unforeseen_error_ends_is_taken_over_by_the_flush_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = StorageRig(StorageSettings(write_cache_bytes_max=2_000, retry_ms=1))
+    append = rig.entry_logger.append_batch if CHOSEN is not WriteCache else rig.entry_logger.append
+    outcomes: list[Exception] = [MemoryError()]
+
+    def append_or_fail(*arguments: object) -> object:
+        if outcomes:
+            raise outcomes.pop()
+        return append(*arguments)
+
+    monkeypatch.setattr(rig.entry_logger, append.__name__, append_or_fail)
+    with started(rig):
+        rig.put(1, 0, size_bytes=500)
+        with pytest.raises(MemoryError):
+            rig.storage.flush()
+        assert rig.room.wait(SECONDS), "nobody has flushed the cache"
+        assert rig.storage.caches.flushing is None
+        assert rig.storage.meters.flush_failures == 1
+        assert rig.failures == []
+    assert rig.after_crash().storage.read(1, 0) == entry_of(1, 0, size_bytes=500)
+
+
 def test_stop_is_idempotent_and_refuses_what_comes_after(rig: StorageRig) -> None:
     rig.put(1, 0)
     rig.storage.stop()
