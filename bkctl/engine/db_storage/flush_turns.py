@@ -106,7 +106,11 @@ class FlushTurns:
 
     def flush(self) -> None:
         """Flush all that was put, set or deleted before the call. Raises as ``LedgerStorage.flush``."""
-        self._guarded(self._flush_everything)
+        if self._caches.flushing is not None:
+            # That cache was full, or its flush has failed. The room that it makes is reported before the
+            # active cache is flushed, which may take as long again, or fail.
+            self._guarded(self._flush_full)
+        self._guarded(self._flush_rest)
 
     def while_quiet(self, work: Callable[[], _Result]) -> _Result:
         """Call ``work``, during which no flush runs, and return its result.
@@ -127,21 +131,16 @@ class FlushTurns:
             self._on_failure(error)
             raise
 
-    def _flush_everything(self) -> bool:
-        freed = False
-        if self._caches.flushing is not None:
-            # That cache was full, or its flush has failed. The active cache is flushed after it.
-            freed = self._flush.run()
-        with self._lock:
-            # The flush thread cannot flush during this call, so a thread that has swapped the caches in
-            # between has swapped the cache that this flush is for.
-            if self._caches.active.count:
-                self.swap()
-        return self._flush.run() or freed
-
     def _flush_full(self) -> bool:
         # After a full disk also the ledger rows alone: whether there is room again is to be seen.
         return (self._caches.flushing is not None or self._no_space) and self._flush.run()
+
+    def _flush_rest(self) -> bool:
+        with self._lock:
+            # A thread that has swapped the caches before has swapped the cache that this flush is for.
+            if self._caches.active.count:
+                self.swap()
+        return self._flush.run()
 
     def _guarded(self, flush: Callable[[], bool]) -> None:
         """Run a flush while no other one runs, then report its failure or the room that it made."""

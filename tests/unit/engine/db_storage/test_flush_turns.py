@@ -49,6 +49,31 @@ def test_a_flush_waits_for_the_one_under_way_and_covers_what_came_before_it() ->
         assert list(crashed.storage.entries(1)) == list(range(6))
 
 
+def test_the_room_that_the_first_of_two_flushes_makes_is_told_before_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = StorageRig(StorageSettings(write_cache_bytes_max=4_000, retry_ms=1)).open()
+    for entry in range(5):
+        rig.put(1, entry, size_bytes=300)
+    assert rig.storage.caches.flushing is not None
+    run = rig.storage._flush.run
+    told: list[bool] = []
+
+    def run_or_fail() -> bool:
+        told.append(rig.room.is_set())
+        if len(told) == 2:
+            raise StorageError("the disk is gone")
+        return run()
+
+    monkeypatch.setattr(rig.storage._flush, "run", run_or_fail)
+    with pytest.raises(StorageError, match="gone"):
+        rig.storage.flush()
+    assert told == [False, True]
+    assert rig.storage.caches.flushing is not None, "the second one"
+    rig.storage.flush()
+    assert list(rig.after_crash().storage.entries(1)) == list(range(5))
+
+
 def test_a_full_disk_keeps_everything_until_there_is_room_again() -> None:
     rig = StorageRig(StorageSettings(write_cache_bytes_max=20_000, retry_ms=1))
     with started(rig):
