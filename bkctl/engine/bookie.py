@@ -277,8 +277,9 @@ class Bookie:
 
     def set_read_only(self, read_only: bool) -> None:
         """Turn the bookie read-only by hand, or let its disks decide again."""
-        self._read_only_by_operator = read_only
-        self._set_mode(self.disks.state)
+        with self._mode_lock:
+            self._read_only_by_operator = read_only
+        self._set_mode()
         self._tell_mode()
 
     @property
@@ -317,7 +318,7 @@ class Bookie:
             self._on_failure(error)
 
     def _disks_looked_at(self, state: DiskState) -> None:
-        self._set_mode(state)
+        self._set_mode()
         self._tell_mode()
         for journal in self.journals:
             journal.retry()
@@ -345,7 +346,7 @@ class Bookie:
             if part not in self._without_space:
                 _log.error("the bookie is read-only until there is room: %s", error)
             self._without_space.add(part)
-        self._set_mode(None)
+        self._set_mode()
         # The answers say so from now on; registering it may take a while and is done by that thread.
         self.disks.wake()
 
@@ -361,15 +362,17 @@ class Bookie:
             journal.resume()
         self._space_again(journal)
 
-    def _set_mode(self, state: DiskState | None) -> None:
-        """Let the write stage take or refuse adds; ``state`` None: whatever the disks say, no."""
+    def _set_mode(self) -> None:
+        """Let the write stage take or refuse adds, by what is known now."""
         with self._mode_lock:
             if self.failure is not None:
                 return
-            full = state is None or bool(self._without_space)
-            read_only = full or self._read_only_by_operator or (state is not None and state.read_only)
-            too = full or (state is not None and state.high_priority_too)
-            self.writes.set_read_only(read_only, high_priority_too=too)
+            # Asked for under the lock: the thread that comes last has the newest of everything.
+            state = self.disks.last
+            without_space = bool(self._without_space)
+            full = without_space or (state is not None and state.read_only)
+            too = without_space or (state is not None and state.high_priority_too)
+            self.writes.set_read_only(full or self._read_only_by_operator, high_priority_too=too)
 
     def _tell_mode(self) -> None:
         # One report at a time, so that the last one reported is the present mode.

@@ -79,7 +79,9 @@ class DiskMonitor:
         self._directories = directories
         self._settings = settings
         self._on_look = on_look
-        self._state: DiskState | None = None
+        #: The result of the last check, None before the first.
+        self.last: DiskState | None = None
+        self._checking = threading.Lock()
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._thread = EngineThread("bookie-disks", self._run, on_failure)
@@ -87,7 +89,7 @@ class DiskMonitor:
     @property
     def state(self) -> DiskState:
         """The state that the last check found; checks now if there was none."""
-        return self._state or self.check()
+        return self.last or self.check()
 
     def start(self) -> None:
         """Check the disks once on the caller's thread, then start the thread that goes on checking them."""
@@ -106,17 +108,19 @@ class DiskMonitor:
 
     def check(self) -> DiskState:
         """Check the disks now. Raises StorageError when a directory's disk cannot be asked."""
-        spaces = []
-        for directory in self._directories:
-            space = self._filesystem.disk_space(directory)
-            spaces.append((directory, space.total_bytes, space.free_bytes))
-        before, state = self._state, judge(self._settings, self._state, spaces)
-        self._state = state
-        told = {use.directory: self._filling(use) for use in before.disks} if before else {}
-        for use in state.disks:
-            self._tell(use, told.get(use.directory, "normal"))
-        self._on_look(state)
-        return state
+        # One after the other, so that what was found later is reported later.
+        with self._checking:
+            spaces = []
+            for directory in self._directories:
+                space = self._filesystem.disk_space(directory)
+                spaces.append((directory, space.total_bytes, space.free_bytes))
+            before, state = self.last, judge(self._settings, self.last, spaces)
+            self.last = state
+            filling = {use.directory: self._filling(use) for use in before.disks} if before else {}
+            for use in state.disks:
+                self._tell(use, filling.get(use.directory, "normal"))
+            self._on_look(state)
+            return state
 
     def _filling(self, use: DiskUse) -> str:
         if use.full:

@@ -25,6 +25,7 @@ from bkctl.errors import (
     UsageError,
     storage_error,
 )
+from bkctl.vfs.base import DiskSpace
 from bkctl.vfs.faulty import FaultRule
 from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.engine_rig import (
@@ -146,6 +147,58 @@ def test_the_bookie_turns_read_only_with_its_disks_and_back() -> None:
         rig.bookie.disks.check()
         rig.add(5, 1)
         assert rig.modes == [True, False]
+
+
+def test_a_mode_set_by_hand_does_not_overtake_a_newer_look_at_the_disks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The disk fills up, and is looked at, while an operator's thread waits for its turn."""
+    with EngineRig(small_settings(), capacity_bytes=GIB) as rig:
+        rig.start()
+        bookie = rig.bookie
+        bookie.set_read_only(True)
+        lock, operator = bookie._mode_lock, threading.current_thread()
+
+        class LockWithAQueue:
+            def __enter__(self) -> None:
+                if threading.current_thread() is operator:
+                    look = threading.Thread(target=bookie.disks.check)
+                    look.start()
+                    look.join()
+                lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                lock.release()
+
+        monkeypatch.setattr(bookie, "_mode_lock", LockWithAQueue())
+        fill_up(rig)
+        bookie.set_read_only(False)
+        monkeypatch.undo()
+        assert bookie.disks.state.read_only
+        assert bookie.read_only
+
+
+def test_of_two_looks_at_the_disks_the_later_one_counts() -> None:
+    system = MemoryFileSystem(capacity_bytes=1000)
+    system.make_directories("/ledgers0")
+    states: list[DiskState] = []
+    monitor = DiskMonitor(system, ["/ledgers0"], DiskSettings(), states.append, lambda _error: None)
+    ask, asking = system.disk_space, list[threading.Thread]()
+
+    def ask_slowly(path: str) -> DiskSpace:
+        space = ask(path)
+        if not asking:
+            system.capacity_bytes = 0
+            asking.append(threading.Thread(target=monitor.check))
+            asking[0].start()
+            asking[0].join(0.2)
+        return space
+
+    system.disk_space = ask_slowly  # type: ignore[method-assign]
+    monitor.check()
+    asking[0].join(WAIT_S)
+    assert [state.read_only for state in states] == [False, True]
+    assert monitor.state.read_only
 
 
 # --- a journal that finds no room
