@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from bkctl.admin.index.rebuild import db_rebuild
+from bkctl.admin.index.rebuild import db_rebuild, way_back
 from bkctl.admin.index.rebuild.way_back import WayBack
 from bkctl.errors import NoSpaceError
+from bkctl.vfs import PosixFileSystem
 from tests.support.rows import from_ndjson
 
 Run = Callable[..., Any]
@@ -151,6 +152,35 @@ def test_behind_something_else_a_rebuild_begins_a_record_of_its_own(
     assert run_cli("repair", "undo", bookie, "--yes").exit_code == 0
     left = {name: data for name, data in content(bookie).items() if "bkctl-rebuild" not in name}
     assert left == {name: data for name, data in changed.items() if "bkctl-rebuild" not in name}
+
+
+@pytest.mark.parametrize("where", ["whole", "without what it kept", "empty", "around it"])
+def test_a_rebuild_cut_off_where_its_record_goes_leaves_nothing_behind_a_rerun(
+    run_cli: Run, bookie: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    words = ("index", "rebuild", bookie / "ledgers", "--all", "--drop-old", "--yes")
+    called = "remove" if where == "without what it kept" else "remove_directory"
+    call = getattr(PosixFileSystem, called)
+
+    def remove_or_fail(files: PosixFileSystem, path: str) -> None:
+        last = {"without what it kept": "repair.json", "around it": "bkctl-repairs"}.get(where, "Z")
+        if path.endswith(last):
+            full()
+        call(files, path)
+
+    with monkeypatch.context() as patch:
+        if where == "whole":
+            patch.setattr(way_back, "forget", full)
+        else:
+            patch.setattr(PosixFileSystem, called, remove_or_fail)
+        assert run_cli(*words).exit_code == 7
+    left = [path.name for path in bookie.rglob("bkctl-repairs/*/*")]
+    assert (len(left) > 1, "repair.json" in left) == {
+        "whole": (True, True),
+        "without what it kept": (False, True),
+    }.get(where, (False, False))
+    assert run_cli(*words).exit_code == 0
+    assert not list(bookie.rglob("bkctl-repairs"))
 
 
 def test_a_refused_rebuild_does_not_stand_in_the_way_of_an_undo(run_cli: Run, bookie: Path) -> None:

@@ -149,18 +149,27 @@ def forget(fs: WritableFileSystem, found: FoundRepair) -> None:
 
 
 def remove_repair(fs: WritableFileSystem, home: str, directories: Sequence[str], number: str) -> None:
-    """Remove a repair's folders from directories, and those around them that are empty then.
+    """Remove a repair's folders from directories, and those around and beside them that are empty then.
 
-    The one that has the record goes last: it says where the rest is. Raises StorageError.
+    The one that has the record goes last: it says where the rest is. An empty one beside it is what a kill
+    has left of another repair, in front of its record or behind it. Raises StorageError.
     """
     for directory in sorted(directories, key=lambda path: path == home):
-        if fs.status(directory) is None:
-            continue
         folder = join(directory, REPAIRS_NAME)
         remove_folder(fs, join(folder, number))
-        if fs.status(folder) is not None and not fs.names(folder):
+        if not _is_folder(fs, folder):
+            continue
+        for name in fs.names(folder):
+            if _is_folder(fs, join(folder, name)) and not fs.names(join(folder, name)):
+                fs.remove_directory(join(folder, name))
+        if not fs.names(folder):
             fs.remove_directory(folder)
             fs.sync_directory(directory)
+
+
+def _is_folder(fs: FileSystem, path: str) -> bool:
+    status = fs.status(path)
+    return fs.link_target(path) is None and status is not None and status.is_dir
 
 
 def folders_of_damaged(

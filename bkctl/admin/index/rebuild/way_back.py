@@ -2,7 +2,8 @@
 
 It is there before the first old database, or the first old ``.idx`` file, leaves its place, so that a rebuild
 that failed behind that can be undone as well. A rerun goes on with it, unless something else has worked in
-the directories since: then what the first run had changed is no longer what stands there.
+the directories since, or the first run had dropped the old index already: then what that run had changed, or
+kept, is no longer what is there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bkctl.admin.repairs.repair_journal import (
     replaces_index_folder,
     state_before,
 )
-from bkctl.admin.repairs.repair_records import find_repairs, forget
+from bkctl.admin.repairs.repair_records import FoundRepair, find_repairs, forget
 from bkctl.admin.repairs.repair_undo import why_not
 from bkctl.clock import Clock
 from bkctl.codec.repair_record import RepairState, State
@@ -46,19 +47,28 @@ class WayBack:
         self._clock = clock
         self._places = tuple(dict.fromkeys(map(abspath, directories)))
         self._indexes = indexes
-        self._repair = self._begun()
+        found = find_repairs(fs, self._places)
+        # Begun by runs that were cut off; nothing can undo them any more.
+        self._lapsed = [
+            each
+            for each in found
+            if self._is_own(each) and each.record.state is RepairState.BEGUN and why_not(fs, each) is not None
+        ]
+        self._repair = self._begun(found)
         self._before = _before(fs, self._places)
 
-    def _begun(self) -> Repair | None:
+    def _begun(self, found: Sequence[FoundRepair]) -> Repair | None:
         """Return what a run that was cut off has begun; one that had only kept something is forgotten."""
-        found = find_repairs(self._fs, self._places)
-        if not found or found[-1].record.made_by != MADE_BY or found[-1].directories != self._places:
+        if not found or not self._is_own(found[-1]):
             return None
         if found[-1].record.state is RepairState.KEEPING:
             forget(self._fs, found[-1])
-        elif found[-1].record.state is RepairState.BEGUN and why_not(self._fs, found[-1]) is None:
+        elif found[-1].record.state is RepairState.BEGUN and found[-1] not in self._lapsed:
             return Repair(self._fs, found[-1])
         return None
+
+    def _is_own(self, found: FoundRepair) -> bool:
+        return found.record.made_by == MADE_BY and found.directories == self._places
 
     @property
     def works(self) -> list[str]:
@@ -98,6 +108,9 @@ class WayBack:
 
     def finish(self, *, dropped: bool) -> None:
         """Note that everything is done; with ``dropped`` nobody wants the old databases back."""
+        if dropped:
+            for found in self._lapsed:
+                forget(self._fs, found)
         if self._repair is None:
             return
         if dropped:
