@@ -167,6 +167,14 @@ class LogCopier(LogCompactor):
             fresh = [first + start for start in compress(array("q", starts), in_source)]
             locations.move_many(list(compress(keys, in_source)), fresh)
 
+    def _remove_uncopied(self, log_id: int) -> None:
+        """Remove a log of which nothing had to be copied.
+
+        Another compaction may have moved its rows, and have been cut off in front of the sync.
+        """
+        self._storage.while_quiet(self._storage.locations.sync)
+        self._remove_log(log_id)
+
     def _remove_quietly(self, path: str) -> None:
         # The next recovery removes a file that stays.
         with suppress(BkctlError):

@@ -125,7 +125,7 @@ class ScratchCompactor(LogCopier):
                 raise
             raise NoSpaceError(f"no copy on the scratch disk: {error}", path=error.path) from error
         if target is None:
-            self._remove_log(log_id)
+            self._remove_uncopied(log_id)
         else:
             copy = join(place, compacted_name(target, log_id))
             self._link(copy, target)

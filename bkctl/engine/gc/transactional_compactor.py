@@ -55,7 +55,7 @@ class TransactionalCompactor(LogCopier):
         """
         copied, target = self._copy_live(log_id, dead, holes, self._storage.directory, rows)
         if target is None:
-            self._remove_log(log_id)
+            self._remove_uncopied(log_id)
         else:
             # The name is durable before anything that only a finished compaction may do.
             self._sync_names()

@@ -11,7 +11,7 @@ import pytest
 from bkctl.config.server_keys.garbage import CompactionSettings
 from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.policy import Kind
-from bkctl.errors import StorageError
+from bkctl.errors import NoSpaceError, StorageError
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem, FileOperation
 from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import key_of
@@ -289,3 +289,25 @@ def test_a_stop_does_not_wait_for_a_log_in_which_little_lives(transactional: boo
     with pytest.raises(StoppedError):
         rig.collect(MAJOR)
     assert 4 <= len(reads) <= 6
+
+
+def test_a_log_whose_rows_were_moved_goes_only_when_that_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain compaction is cut off in front of its sync; then the log is compacted by another way."""
+    rig = opened()
+    rig.fill([1, 2], entries=12)
+    log_id = rig.entry_logger.settled_log_ids()[0]
+    compactions = rig.collector._compactions
+
+    def no_space() -> None:
+        raise NoSpaceError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.locations, "sync", no_space)
+        with pytest.raises(NoSpaceError):
+            compactions._compactor.compact(log_id, (), rows=None)
+    rig.location_store.inject(StoreFaultRule("flush", error="no_space"))
+    assert compactions._transactional.compact(log_id, (), rows=None).entries == 0
+    assert log_id not in rig.entry_logger.log_ids()
+    crashed = rig.after_crash()
+    for ledger in (1, 2):
+        crashed.check(ledger, 12)
