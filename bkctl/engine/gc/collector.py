@@ -134,12 +134,12 @@ class Collector:
         """End the thread, in the middle of a copy too; call it before the storage is stopped.
 
         A thread that waits for an answer of the cluster is left alone: it touches nothing of the directory
-        any more when the answer comes.
+        any more when the answer comes. On the thread itself the call does not wait: the end comes behind it.
         """
         self._pace.stop()
         with self._changed:
             self._changed.notify_all()
-        while self._thread.is_alive and not self._pace.asking:
+        while self._thread.is_alive and not self._thread.is_current and not self._pace.asking:
             self._thread.join(_JOIN_S)
         self._logs.close()
 

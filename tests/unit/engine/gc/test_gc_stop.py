@@ -56,3 +56,26 @@ def test_a_stop_does_not_wait_for_a_store_that_is_slow() -> None:
     rig.collector._thread.join(20)
     assert not rig.collector._thread.is_alive
     assert rig.deleted == []
+
+
+def test_a_failure_that_is_final_may_stop_the_collector_on_its_own_thread() -> None:
+    rig = opened(wait_ms=3_600_000)
+    rig.fill([1, 2])
+    rig.cluster.live.remove(1)
+    stopped = threading.Event()
+
+    def stop(_: object) -> None:
+        rig.collector.stop()
+        stopped.set()
+
+    rig.storage._turns._on_failure = stop
+    rig.break_disk()
+    rig.collector.start()
+    rig.collector.request(MAJOR)
+    try:
+        assert stopped.wait(5), "it waits for itself"
+        rig.collector._thread.join(20)
+        assert not rig.collector._thread.is_alive
+    finally:
+        # Or the thread would be busy for ever.
+        rig.collector._pace._asking.set()
