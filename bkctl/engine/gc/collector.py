@@ -121,6 +121,7 @@ class Collector:
         self._changed = threading.Condition()
         self._request: Request | None = None
         self._running: Request | None = None
+        self._ended = False
         self._last_pass: PassReport | None = None
         self._thread = EngineThread("GarbageCollectorThread", self._run, self._broken)
 
@@ -148,8 +149,13 @@ class Collector:
         self.stop()
 
     def request(self, request: Request) -> None:
-        """Ask for a pass now; one that is running is followed by another, so that no request is lost."""
+        """Ask for a pass now; one that is running is followed by another, so that no request is lost.
+
+        Behind an error that has ended the thread there is no pass any more, and nothing happens.
+        """
         with self._changed:
+            if self._ended:
+                return
             self._request = request.joined(self._request)
             self._changed.notify_all()
 
@@ -241,11 +247,18 @@ class Collector:
         """
         self.meters.failed_passes += 1
         self._progress.enter(f"ended: {error}")
+        with self._changed:
+            # Nobody is to wait for a pass that does not come.
+            self._ended = True
+            self._request = self._running = None
 
     # --- a pass ---------------------------------------------------------------------------------------------
 
     def collect(self, request: Request | None = None) -> PassReport:
-        """Run one pass; failures of the cluster, the disk and single logs are in the report, not raised."""
+        """Run one pass; failures of the cluster, the disk and single logs are in the report, not raised.
+
+        An unforeseen error is in the report and raised.
+        """
         report = PassReport(self.meters.passes + 1, request is not None, self._clock.time_ms())
         self._last_pass = report
         started_s = self._clock.monotonic()
@@ -261,6 +274,9 @@ class Collector:
             report.failure = str(error)
             self.meters.failed_passes += 1
             _log.error("%s: garbage collection failed: %s", self._storage.directory, error)
+        except Exception as error:
+            report.failure = repr(error)
+            raise
         finally:
             self._progress.enter("idle")
             report.ended_ms = self._clock.time_ms()

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from bkctl.engine.gc import collector
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import Kind, Request
 from bkctl.errors import ConnectionFailedError, NoEntryError
@@ -254,6 +255,39 @@ def test_a_bug_in_a_pass_does_not_end_collecting() -> None:
     finally:
         rig.collector.stop()
     assert rig.collector.meters.failed_passes == 3
+
+
+def test_who_asked_for_a_pass_learns_of_an_unforeseen_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = opened(wait_ms=3_600_000)
+
+    def broken() -> None:
+        raise MemoryError("no room for a flush")
+
+    monkeypatch.setattr(rig.storage, "flush", broken)
+    with pytest.raises(MemoryError):
+        rig.collect(MAJOR)
+    last = rig.collector.status().last_pass
+    assert last is not None
+    assert last.failure == "MemoryError('no room for a flush')"
+    assert rig.collector.status().phase == "idle"
+
+
+def test_nobody_waits_for_a_pass_of_a_thread_that_an_error_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = opened(wait_ms=3_600_000)
+    monkeypatch.setattr(rig.collector, "_collect_once", None)
+
+    def broken(*_: object) -> None:
+        raise MemoryError("no room for a line in the log")
+
+    monkeypatch.setattr(collector, "reported", broken)
+    rig.collector.start()
+    rig.collector.request(MAJOR)
+    rig.collector._thread.join(20)
+    assert not rig.collector.in_force
+    rig.collector.request(MAJOR)
+    assert not rig.collector.in_force
+    assert rig.collector.status().phase.startswith("ended: ")
+    rig.collector.stop()
 
 
 def test_a_disk_that_fails_ends_the_pass_and_the_next_one_goes_on() -> None:
