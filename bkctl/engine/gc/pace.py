@@ -57,7 +57,8 @@ class Pace:
             self.check()
             try:
                 yield
-            except BkctlError:
+            except Exception:
+                # Clients of a store that is being closed raise any error.
                 self.check()
                 raise
             self.check()

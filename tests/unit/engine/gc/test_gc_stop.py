@@ -11,7 +11,10 @@ from bkctl.errors import ConnectionFailedError
 from tests.unit.engine.gc.gc_rig import MAJOR, Cluster, opened
 
 
-def test_a_store_that_is_closed_under_a_stop_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ConnectionFailedError("closed"), RuntimeError("no loop is running")])
+def test_a_store_that_is_closed_under_a_stop_is_no_error(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
     rig = opened(wait_ms=3_600_000)
     rig.fill([1, 2])
     asked, closed = threading.Event(), threading.Event()
@@ -20,7 +23,7 @@ def test_a_store_that_is_closed_under_a_stop_is_no_error(caplog: pytest.LogCaptu
         def ranges(self):  # type: ignore[no-untyped-def]
             asked.set()
             assert closed.wait(20)
-            raise ConnectionFailedError("the metadata store: closed")
+            raise error
 
     rig.collector._ledgers._cluster = Closing()
     rig.collector.start()
