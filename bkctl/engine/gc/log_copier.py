@@ -68,6 +68,7 @@ class LogCopier(LogCompactor):
                 for piece in pieces:
                     if target is None:
                         target = self._begin(directory)
+                        target.write_header()
                     _append(target, piece)
                     copied.add(piece)
             copies = () if target is None else (join(directory, compacting_name(target.log_id)),)
@@ -91,9 +92,7 @@ class LogCopier(LogCompactor):
 
     def _begin(self, directory: str) -> LogWriter:
         log_id = self._storage.while_quiet(self._storage.entry_logger.new_log_id)
-        target = LogWriter(log_id, self._filesystem.create(join(directory, compacting_name(log_id))))
-        target.write_header()
-        return target
+        return LogWriter(log_id, self._filesystem.create(join(directory, compacting_name(log_id))))
 
     def _check_all_copied(
         self,

@@ -311,3 +311,14 @@ def test_a_log_whose_rows_were_moved_goes_only_when_that_is_durable(monkeypatch:
     crashed = rig.after_crash()
     for ledger in (1, 2):
         crashed.check(ledger, 12)
+
+
+def test_a_copy_that_finds_no_room_for_its_header_is_removed() -> None:
+    rig = opened(transactional=True)
+    rig.fill([1, 2], entries=12)
+    rig.cluster.live.remove(1)
+    rig.faulty.inject(FaultRule("write", path=".compacting", error_number=errno.ENOSPC))
+    assert rig.collect(MAJOR).compacted_logs == 0
+    assert rig.collector.meters.compaction_failures > 1
+    assert not [name for name in rig.log_names() if "compact" in name]
+    rig.check(2, 12)
