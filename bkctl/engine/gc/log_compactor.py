@@ -90,13 +90,12 @@ class LogCompactor:
         begin = self._following.get(log_id)
         if begin is None:
             return
-        reading = begin(rows)
+        # Known before it begins: whatever happens then, its thread is ended with the order of the logs.
+        self._next = begin(rows)
         try:
-            reading.ahead.begin()
+            self._next.ahead.begin()
         except StorageError:
-            reading.ahead.close()
-        else:
-            self._next = reading
+            self.forget_next()
 
     def _reading(
         self, log_id: int, holes: Sequence[tuple[int, int]], dead: Container[int], rows: RowCounts | None

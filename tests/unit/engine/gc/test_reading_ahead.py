@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from bkctl.engine.engine_thread import EngineThread
+from bkctl.engine.gc.copying import Piece
 from bkctl.engine.gc.log_compactor import LogCompactor
 from bkctl.engine.gc.log_copier import LogCopier
+from bkctl.engine.gc.one_ahead import OneAhead
 from bkctl.engine.gc.pace import StoppedError
 from bkctl.errors import StorageError
 from bkctl.vfs.faulty import FaultRule, FaultyFile
@@ -157,6 +159,23 @@ def test_without_a_thread_each_log_is_read_in_its_turn(
     monkeypatch.setattr(EngineThread, "start", refuse)
     assert rig.collect(MAJOR).compacted_logs > 2
     assert len(refused) > 2
+    rig.check(2, 24)
+
+
+def test_a_reading_that_an_unforeseen_error_begins_with_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = half_dead()
+    begin = OneAhead.begin
+
+    def begin_and_fail(ahead: OneAhead[Piece]) -> None:
+        begin(ahead)
+        raise MemoryError
+
+    monkeypatch.setattr(OneAhead, "begin", begin_and_fail)
+    with pytest.raises(MemoryError):
+        rig.collect(MAJOR)
+    assert reading_threads() == []
     rig.check(2, 24)
 
 
