@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 
 from bkctl.clock import Clock
 from bkctl.codec.last_mark import MARK_BYTES, LastMark, decode_last_mark, encode_last_mark, last_mark_name
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.work_threads import WorkThreads
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.vfs import WritableFileSystem
@@ -168,18 +169,8 @@ class Checkpointer:
 
         Raises a failure once none of them flushes any more, one that trying again does not mend first.
         """
-        *others, last = self._storages
-        failures: list[Exception | None] = []
-        with ThreadPoolExecutor(max(len(others), 1), thread_name_prefix="checkpoint") as pool:
-            flushes: list[Future[Exception | None]] = []
-            for storage in others:
-                try:
-                    flushes.append(pool.submit(_failure_of, storage))
-                except RuntimeError:
-                    # The system gives no more threads: one after the other.
-                    failures.append(_failure_of(storage))
-            failures += [_failure_of(last), *(flush.result() for flush in flushes)]
-        failed = [failure for failure in failures if failure is not None]
+        with closing(WorkThreads("checkpoint", len(self._storages))) as threads:
+            failed = threads.failures_of(_flush, self._storages)
         if failed:
             raise next((failure for failure in failed if not isinstance(failure, StorageError)), failed[0])
 
@@ -204,11 +195,6 @@ class Checkpointer:
         self._on_failure(error)
 
 
-def _failure_of(storage: LedgerStorage) -> Exception | None:
-    """Flush a storage and return what the flush raises."""
-    try:
-        storage.flush()
-        storage.note_synced()
-    except Exception as error:  # noqa: BLE001 - raised again when the other directories are done
-        return error
-    return None
+def _flush(storage: LedgerStorage) -> None:
+    storage.flush()
+    storage.note_synced()

@@ -12,9 +12,7 @@ MODULES = sorted(
 )
 #: They look at the future of everything that they hand to a pool.
 POOLS = {
-    PACKAGE / "engine" / "checkpoint.py",
-    PACKAGE / "engine" / "entrylog" / "log_per_ledger_manager.py",
-    PACKAGE / "engine" / "interleaved_storage" / "index_files.py",
+    PACKAGE / "engine" / "work_threads.py",
     PACKAGE / "server" / "wire" / "stage_pool.py",
 }
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 from bkctl.clock import Clock
@@ -24,7 +23,8 @@ from bkctl.engine.entrylog.entry_log_manager import EntryLogManager
 from bkctl.engine.entrylog.log_allocator import LogAllocator
 from bkctl.engine.entrylog.log_writer import LogWriter
 from bkctl.engine.entrylog.open_logs import OpenLogs
-from bkctl.errors import BkctlError, SyncError
+from bkctl.engine.work_threads import WorkThreads
+from bkctl.errors import SyncError
 from bkctl.vfs.base import WritableFileSystem
 
 _LEDGER_BYTES = 8
@@ -65,7 +65,7 @@ class LogPerLedgerManager(EntryLogManager):
         self._written: set[bytes] = set()
         # Ended and synced before the force, to bound the open files.
         self._synced_early: set[int] = set()
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = WorkThreads("entry-log-force", settings.force_threads)
 
     @property
     def current_log_ids(self) -> tuple[int, ...]:
@@ -130,9 +130,7 @@ class LogPerLedgerManager(EntryLogManager):
     def close(self) -> None:
         self._current.clear()
         self._rolled = []
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        self._threads.close()
 
     def _append_run(
         self,
@@ -189,27 +187,10 @@ class LogPerLedgerManager(EntryLogManager):
 
         Raises a failure once none of them is being synced any more, a failed sync first.
         """
-        threads = min(self._settings.force_threads, len(logs))
-        if threads <= 1:
-            for log in logs:
-                log.sync()
-            return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(
-                self._settings.force_threads, thread_name_prefix="entry-log-force"
-            )
-        failures = [each for each in self._pool.map(_failure_of, logs) if each is not None]
+        failures = self._threads.failures_of(LogWriter.sync, logs)
         if failures:
             # Any other one would let the flush be tried again.
             raise next((each for each in failures if isinstance(each, SyncError)), failures[0])
-
-
-def _failure_of(log: LogWriter) -> BkctlError | None:
-    try:
-        log.sync()
-    except BkctlError as error:
-        return error
-    return None
 
 
 def _ledger_of(key: bytes) -> bytes:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from posixpath import dirname, join
+from typing import TypeVar
 
 from bkctl.codec.file_info import (
     HEADER_BYTES,
@@ -35,9 +35,12 @@ from bkctl.engine.interleaved_storage.index_places import (
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
 from bkctl.engine.interleaved_storage.open_files import OpenFile, OpenFiles
 from bkctl.engine.interleaved_storage.slot_counts import SlotCounts, used_slots
+from bkctl.engine.work_threads import WorkThreads
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.vfs import WritableFileSystem
 from bkctl.vfs.file_copy import copy_file
+
+_Item = TypeVar("_Item")
 
 #: No file is so long that it has a slot of this entry: 2^62 bytes.
 ENTRIES_MAX = 1 << 59
@@ -79,7 +82,7 @@ class IndexFiles:
         # Of the directory in which the next file is made.
         self._lock = threading.Lock()
         self._next_place = 0
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = WorkThreads("index-files", settings.sync_threads)
 
     # --- which files there are ------------------------------------------------------------------------------
 
@@ -313,31 +316,14 @@ class IndexFiles:
     def close(self) -> None:
         """Give all files back; slots that were not synced are not durable."""
         self._files.close()
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        self._threads.close()
 
-    def _each(self, work: Callable[..., None], items: Collection[object]) -> None:
-        """Do the work for all items, several at once: mostly it waits for a disk.
+    def _each(self, work: Callable[[_Item], None], items: Collection[_Item]) -> None:
+        """Do the work for all items, several at once.
 
         Raises a failure once none of them is being worked on any more, a failed sync first.
         """
-        threads = min(self._settings.sync_threads, len(items))
-        if threads <= 1:
-            for item in items:
-                work(item)
-            return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._settings.sync_threads, thread_name_prefix="index-files")
-
-        def failure_of(item: object) -> BkctlError | None:
-            try:
-                work(item)
-            except BkctlError as error:
-                return error
-            return None
-
-        failures = [each for each in self._pool.map(failure_of, items) if each is not None]
+        failures = self._threads.failures_of(work, items)
         if failures:
             # After any other one the flush may be tried again.
             raise next((each for each in failures if isinstance(each, SyncError)), failures[0])
