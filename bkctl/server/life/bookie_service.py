@@ -15,6 +15,7 @@ import errno
 import getpass
 import logging
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -105,6 +106,9 @@ class BookieService:
         self._live_ledgers: LiveLedgers | None = None
         self._registrar: ModeRegistrar | None = None
         self._sticky_read_only = False
+        # One operator at a time; the other lock is taken inside of it, too.
+        self._by_hand = threading.Lock()
+        self._remembering = threading.Lock()
         self._stack = contextlib.AsyncExitStack()
 
     async def start(self) -> StartReport:
@@ -322,8 +326,11 @@ class BookieService:
             raise RefusedError("the bookie has not started yet")
         if self.config.disks.force_read_only and not read_only:
             raise RefusedError("forceReadOnlyBookie=true keeps this bookie read-only")
-        self._sticky_read_only = read_only
-        self.bookie.set_read_only(read_only)
+        with self._by_hand:
+            self._sticky_read_only = read_only
+            self.bookie.set_read_only(read_only)
+            # Also where the disks have made the bookie read-only before, or leave it so.
+            self._remember_mode()
         if self._registrar is not None:
             # An operator's request returns only when the mode is registered; a registration that fails is
             # tried again.
@@ -339,12 +346,18 @@ class BookieService:
         if read_only and not self.config.disks.read_only_allowed and not self._sticky_read_only:
             self._failed(RefusedError("the disks are full, and readOnlyModeEnabled=false says to stop then"))
             return
-        if self.config.disks.persist_status:
-            mode = BookieMode.READ_ONLY if read_only else BookieMode.READ_WRITE
-            status = BookieStatus(mode, self._clock.time_ms(), manual=self._sticky_read_only)
-            mode_file.write_mode(self.filesystem, self.config.directories.ledgers, status)
+        self._remember_mode()
         if self._registrar is not None:
             self._registrar.changed()
+
+    def _remember_mode(self) -> None:
+        """Write down the mode, if it is to be remembered: as it is when the turn of this call comes."""
+        if not self.config.disks.persist_status or self.bookie is None:
+            return
+        with self._remembering:
+            mode = BookieMode.READ_ONLY if self.bookie.read_only else BookieMode.READ_WRITE
+            status = BookieStatus(mode, self._clock.time_ms(), manual=self._sticky_read_only)
+            mode_file.write_mode(self.filesystem, self.config.directories.ledgers, status)
 
     def session_lost(self) -> None:
         """Note that the store has lost the session: other sessions see this bookie as down."""

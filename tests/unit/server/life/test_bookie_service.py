@@ -12,6 +12,7 @@ import pytest
 
 from bkctl.codec.bookie_service_info import Endpoint, decode_bookie_service_info
 from bkctl.codec.bookie_status import BookieMode, BookieStatus, encode_bookie_status
+from bkctl.config.server_keys.disks import DiskSettings
 from bkctl.engine.bookie import Bookie
 from bkctl.errors import ConnectionFailedError, RefusedError
 from bkctl.metadata.api import MetadataStore
@@ -180,6 +181,27 @@ def test_read_only_by_hand_is_remembered(tmp_path: Path) -> None:
         assert third.service is not None
         assert third.service.bookie is not None
         assert not third.service.bookie.read_only
+
+
+def fill_disks(bookie: EmbeddedBookie) -> None:
+    assert bookie.service is not None
+    assert bookie.service.bookie is not None
+    disks = bookie.service.bookie.disks
+    disks._settings = DiskSettings(usage_max=0.0001, usage_low=0.0001, usage_warn=0.0001)
+    assert disks.check().read_only
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_an_operator_says_is_remembered_on_full_disks_too(tmp_path: Path, wanted: bool) -> None:
+    """The bookie is read-only before the request and behind it, so that its mode does not change."""
+    with EmbeddedBookie(tmp_path, overrides=REMEMBER) as bookie:
+        if not wanted:
+            ask_json(bookie, "PUT", READ_ONLY, b'{"readOnly": true}')
+        fill_disks(bookie)
+        ask_json(bookie, "PUT", READ_ONLY, b'{"readOnly": %s}' % str(wanted).lower().encode())
+        assert ask_json(bookie, "GET", READ_ONLY) == {"readOnly": True}
+    with EmbeddedBookie(tmp_path, overrides=REMEMBER) as again:
+        assert ask_json(again, "GET", READ_ONLY) == {"readOnly": wanted}
 
 
 def test_it_is_forgotten_when_it_is_not_to_be_remembered(tmp_path: Path) -> None:
