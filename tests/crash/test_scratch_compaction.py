@@ -10,7 +10,7 @@ import pytest
 
 from bkctl.engine.gc.reports import PassReport
 from bkctl.errors import BkctlError, BookieIOError
-from bkctl.scan.directory import SCRATCH_NAME, find_directories
+from bkctl.scan.directory import QUARANTINE_NAME, SCRATCH_NAME, find_directories
 from bkctl.vfs.faulty import FaultRule, FileOperation
 from bkctl.vfs.memory import MemoryFile, MemoryFileSystem
 from tests.support.grades import times
@@ -266,6 +266,21 @@ def test_a_copy_that_was_linked_by_another_way_to_the_scratch_directory_stays() 
     cannot_be_brought_back(rig)
     rig.collect()
     assert copy in rig.disk.files
+
+
+def test_the_copy_of_a_log_in_quarantine_stays_until_that_comes_back() -> None:
+    """It was taken out of sight by its link, which 'entrylog quarantine' gives another name."""
+    rig = filled()
+    path, copy = waiting(rig)
+    quarantined = f"{DIRECTORY}/{QUARANTINE_NAME}/{path.rpartition('/')[2]}"
+    rig.disk.make_directories(f"{DIRECTORY}/{QUARANTINE_NAME}")
+    for source, target in ((path, quarantined), (quarantined, path)):
+        rig.disk.link(source, target)
+        rig.disk.remove(source)
+        cannot_be_brought_back(rig)
+        rig.collect()
+        assert copy in rig.disk.files
+    check_live(rig)
 
 
 def test_a_search_for_bookies_finds_the_log_by_its_link_alone() -> None:

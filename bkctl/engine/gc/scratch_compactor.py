@@ -44,7 +44,7 @@ from bkctl.engine.gc.policy import fits
 from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
-from bkctl.scan.directory import COOKIE_NAME, SCRATCH_NAME, read_small
+from bkctl.scan.directory import COOKIE_NAME, QUARANTINE_NAME, SCRATCH_NAME, read_small
 from bkctl.vfs import WritableFileSystem
 from bkctl.vfs.file_copy import copy_file
 
@@ -135,7 +135,7 @@ class ScratchCompactor(LogCopier):
     def recover(self) -> RecoveredCompactions:
         """Finish the linked copies, remove the others. Raises StorageError when names cannot be read."""
         found = RecoveredCompactions()
-        linked: set[str] = set()
+        linked = self._linked_in_quarantine()
         for log_id in sort_names(self._filesystem.names(self._directory)).logs:
             copy = self._filesystem.link_target(self._path(log_id))
             if copy is None:
@@ -224,6 +224,14 @@ class ScratchCompactor(LogCopier):
         self._sync_names()
         self._storage.entry_logger.reopen(target)
         self._remove_quietly(copy)
+
+    def _linked_in_quarantine(self) -> set[str]:
+        """Return the names of the files that links in quarantine lead to: such a log may come back."""
+        folder = join(self._directory, QUARANTINE_NAME)
+        if self._filesystem.status(folder) is None:
+            return set()
+        copies = [self._filesystem.link_target(join(folder, name)) for name in self._filesystem.names(folder)]
+        return {basename(copy) for copy in copies if copy is not None}
 
     def _clean(self, linked: Container[str]) -> list[str]:
         """Remove copies that no link leads to: they were not finished, or are not needed any more.
