@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -30,7 +31,10 @@ class WorkThreads:
         others.
         """
         waiting = deque(items)
-        failures: list[Exception] = []
+        count = len(waiting)
+        # Of each item: also of one that is worked on by a call which the pool has refused. It queues a call
+        # before it asks for a thread, and a thread that it has may take the call all the same.
+        ended: SimpleQueue[Exception | None] = SimpleQueue()
 
         def go_on() -> None:
             # Every thread takes items until there are none: one that begins late finds nothing to do.
@@ -39,32 +43,30 @@ class WorkThreads:
                     item = waiting.popleft()
                 except IndexError:
                     return
-                try:
-                    work(item)
-                except Exception as error:  # noqa: BLE001 - returned when the other items are done
-                    failures.append(error)
+                ended.put(_failure_of(work, item))
 
-        others = self._started(go_on, min(self._threads_max, len(waiting)) - 1)
-        try:
-            go_on()
-        finally:
-            wait(others)
-        for each in others:
-            each.result()
-        return failures
+        self._start(go_on, min(self._threads_max, count) - 1)
+        go_on()
+        return [failure for failure in (ended.get() for _ in range(count)) if failure is not None]
 
-    def _started(self, work: Callable[[], None], threads: int) -> list[Future[None]]:
-        started: list[Future[None]] = []
+    def _start(self, work: Callable[[], None], threads: int) -> None:
         # Without a thread, or memory for one, the others do its share.
         with suppress(RuntimeError, MemoryError):
             for _ in range(threads):
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(self._threads_max - 1, thread_name_prefix=self._name)
-                started.append(self._pool.submit(work))
-        return started
+                self._pool.submit(work)
 
     def close(self) -> None:
         """End the threads; idempotent."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
+
+
+def _failure_of(work: Callable[[_Item], object], item: _Item) -> Exception | None:
+    try:
+        work(item)
+    except Exception as error:  # noqa: BLE001 - returned when the other items are done
+        return error
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -63,6 +64,37 @@ def test_where_the_system_gives_no_thread_the_caller_does_it_all(monkeypatch: py
         # What was handed to the pool then finds nothing to do.
         assert threads.failures_of(work, range(4)) == []
     assert len(seen) == 8
+
+
+def test_a_call_that_the_pool_refused_and_a_thread_took_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A flush that is tried again while a sync of the last one goes on could hide that one's error."""
+    begun, gate = threading.Event(), threading.Event()
+    returned: list[list[Exception]] = []
+
+    def taken_and_refused(pool: ThreadPoolExecutor, call: Callable[[], None]) -> None:
+        threading.Thread(target=call).start()
+        raise RuntimeError("can't start new thread")
+
+    def work(_: int) -> None:
+        if threading.current_thread() is caller:
+            assert begun.wait(WAIT_S)
+            raise MemoryError
+        begun.set()
+        assert gate.wait(WAIT_S)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", taken_and_refused)
+    with closing(WorkThreads("test", 3)) as threads:
+        caller = threading.Thread(target=lambda: returned.append(threads.failures_of(work, range(2))))
+        caller.start()
+        assert begun.wait(WAIT_S)
+        caller.join(0.1)
+        assert caller.is_alive()
+        gate.set()
+        caller.join(WAIT_S)
+    ((failure,),) = returned
+    assert isinstance(failure, MemoryError)
 
 
 def per_ledger_logger() -> EntryLogger:
