@@ -371,9 +371,11 @@ class WriteMachine(OperationMachine):
     # --- force and explicit LAC -----------------------------------------------------------------------------
 
     def force(self) -> Asked:
-        """Make what has completed so far durable on *all* bookies; the LAC follows. For ``deferred_sync``."""
-        if self.death is not None:
-            raise self.death
+        """Make what has completed so far durable on *all* bookies; the LAC follows. For ``deferred_sync``.
+
+        Raises as :meth:`append`.
+        """
+        self._require_writable()
         token = self.exchange.token()
         entry, length = self._last_completed, self._length_completed
         ensemble = self._pipeline.ensemble
@@ -384,7 +386,13 @@ class WriteMachine(OperationMachine):
         return Asked(token, self.exchange.take())
 
     def _force_answered(self, votes: _Votes, length: int, bookie: str, event: Event) -> None:
-        if self._counted(votes, bookie, event):
+        if not self._counted(votes, bookie, event):
+            return
+        if self._closing:
+            # The close is behind the LAC as it was: what this would confirm is not in the ledger.
+            error = HandleClosedError("the handle is closed", ledger=self.access.ledger)
+            self.exchange.notify(votes.token, error=error)
+        else:
             self._confirm(votes.lac, length)
             self.exchange.notify(votes.token, self.lac)
 

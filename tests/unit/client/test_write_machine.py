@@ -431,3 +431,20 @@ def test_a_force_needs_every_bookie() -> None:
     writer.silent("b")
     writer.answer("c")
     assert [(one.token, one.error is None) for one in writer.notified] == [(token, False)]
+
+
+def test_a_force_that_ends_during_the_close_confirms_nothing() -> None:
+    writer = Writer(settings=WriteSettings(deferred_sync=True))
+    writer.append(b"0")
+    for bookie in "ab":
+        writer.answer(bookie, entry=0)
+    token = writer.asks(writer.machine.force())
+    writer.carry_out(writer.machine.close())
+    assert writer.only(WriteMetadata).metadata.last_entry == -1
+    for bookie in "abc":
+        writer.answer(bookie)
+    # The ledger is closed in front of the entry: nobody may be told that it is there for good.
+    assert [one for one in writer.notified if one.token == token and one.error is None] == []
+    assert writer.machine.lac == -1
+    with pytest.raises(HandleClosedError):
+        writer.machine.force()
