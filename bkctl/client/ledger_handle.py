@@ -308,6 +308,7 @@ class WriterHandle(_Ledger):
         machine = self._machine
         while (
             machine.death is None
+            and not self._running.finished.done()
             and (machine.pending >= self._adds_max or machine.pending_bytes >= self._bytes_max)
             and not needed_now()
         ):
@@ -318,7 +319,8 @@ class WriterHandle(_Ledger):
 
     async def drain(self) -> None:
         """Wait until everything that was submitted is acknowledged. Raises the error of what is not."""
-        await asyncio.gather(*self._told.values())
+        # Shielded: a caller that gives this wait up must not cancel what others wait for.
+        await asyncio.gather(*map(asyncio.shield, self._told.values()))
         if self._machine.death is not None:
             raise self._machine.death
 
@@ -354,6 +356,9 @@ class WriterHandle(_Ledger):
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         # An append that failed with all the others need not be looked at by everybody.
         future.add_done_callback(retrieve)
+        if self._running.finished.done():
+            future.set_exception(HandleClosedError("the handle is closed", ledger=self.ledger))
+            return future
         self._told[asked.token] = future
         self._running.perform(asked.instructions)
         return future

@@ -321,6 +321,49 @@ def test_deferred_sync_confirms_by_force(cluster: LocalCluster) -> None:
     run(cluster, check)
 
 
+@pytest.mark.parametrize("ends_by", ["close", "abandon"])
+def test_a_force_or_flush_after_the_end_is_refused(cluster: LocalCluster, ends_by: str) -> None:
+    async def check(client: BookKeeper) -> None:
+        ledger = await client.create(3, 2, 2)
+        await ledger.append(b"x")
+        if ends_by == "close":
+            await ledger.close()
+        else:
+            ledger.abandon()
+        for ask in (ledger.force, ledger.flush_last_add_confirmed):
+            with pytest.raises(HandleClosedError):
+                await asyncio.wait_for(ask(), 5)
+
+    run(cluster, check)
+
+
+def test_an_append_that_waits_for_room_ends_with_the_handle(cluster: LocalCluster) -> None:
+    async def check(client: BookKeeper) -> None:
+        ledger = await client.create(3, 2, 2)
+        first = await ledger.submit(b"on its way")
+        waiting = asyncio.create_task(ledger.submit(b"waits for room"))
+        await asyncio.sleep(0)
+        ledger.abandon()
+        for ended in (first, waiting):
+            with pytest.raises(HandleClosedError):
+                await asyncio.wait_for(ended, 5)
+
+    run(cluster, check, ClientSettings(outstanding_adds_max=1))
+
+
+def test_who_gives_up_a_drain_gives_up_no_append(cluster: LocalCluster) -> None:
+    async def check(client: BookKeeper) -> None:
+        ledger = await client.create(3, 2, 2)
+        append = asyncio.create_task(ledger.append(b"another caller's"))
+        await asyncio.sleep(0)
+        drain = asyncio.create_task(ledger.drain())
+        await asyncio.sleep(0)
+        drain.cancel()
+        assert await append == 0
+
+    run(cluster, check)
+
+
 def test_delete(cluster: LocalCluster) -> None:
     async def check(client: BookKeeper) -> None:
         ledger = await client.create(1, 1, 1)
