@@ -21,13 +21,14 @@ class Taken:
     """A marked ledger whose lock a worker holds: the mark as it was read under the lock, and its version.
 
     The lock ends with ``session``, and with it the right to replicate the ledger. ``version`` is None for a
-    ledger that was not marked.
+    ledger that was not marked. ``created_ms`` tells the mark from one that is made after it.
     """
 
     ledger: int
     mark: UnderreplicatedMark
     version: int | None
     session: int = 0
+    created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,8 +217,14 @@ class TreeUnderreplication:
             if more is not known:
                 return encode_mark(more)
             grows = False
-            # A worker that has the ledger may have found these bookies up, and finishes by the version.
-            return stored if self._tree.get(self._lock_path(ledger)) is not None else None
+            # A worker that has the ledger may have found these bookies up, and finishes by the version. One
+            # that has just finished took the mark before the lock: where no lock is, the mark is looked at
+            # once more, and whoever takes the lock from then on looks at the bookies behind this moment.
+            if self._tree.get(self._lock_path(ledger)) is None:
+                again = self._tree.get(join(self._root, path))
+                if again is not None and again.data == stored:
+                    return None
+            return stored
 
         return self._write(path, change, guard=guard) and grows
 
@@ -277,16 +283,17 @@ class TreeUnderreplication:
         # The mark is read under the lock: what is marked from here on has another version.
         path = join(self._root, mark_path(ledger))
         node = self._tree.get(path)
-        taken = Taken(ledger, UnderreplicatedMark(()), None if node is None else node.version, session)
         if node is None:
+            taken = Taken(ledger, UnderreplicatedMark(()), None, session)
             if unmarked:
                 return taken
             self.release(taken)
             return None
         try:
-            return Taken(ledger, decode_mark(node.data), node.version, session)
+            mark = decode_mark(node.data)
         except CorruptionError:
-            return taken
+            mark = UnderreplicatedMark(())
+        return Taken(ledger, mark, node.version, session, node.created_ms)
 
     def is_held(self, taken: Taken) -> bool:
         node = self._tree.get(self._lock_path(taken.ledger))
@@ -295,13 +302,18 @@ class TreeUnderreplication:
     def finish(self, taken: Taken) -> bool:
         if not self.is_held(taken):
             return False
-        done = taken.version is not None and self._delete_mark(taken.ledger, taken.version)
+        done = taken.version is not None and self._delete_mark(taken, taken.version)
         self.release(taken)
         return done
 
-    def _delete_mark(self, ledger: int, version: int) -> bool:
+    def _delete_mark(self, taken: Taken, version: int) -> bool:
         """Delete a mark; return False when it was written again since it had this version."""
-        path = join(self._root, mark_path(ledger))
+        path = join(self._root, mark_path(taken.ledger))
+        # A deletion whose answer was lost is tried again: by then there may be another mark, whose versions
+        # begin anew.
+        node = self._tree.get(path)
+        if node is not None and node.created_ms != taken.created_ms:
+            return False
         try:
             with contextlib.suppress(NodeMissingError):
                 self._tree.delete(path, version)

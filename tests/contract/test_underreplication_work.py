@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
 from bkctl.codec.underreplication import CheckKind, UnderreplicatedMark, mark_path
-from bkctl.errors import CorruptionError, RefusedError
+from bkctl.errors import ConnectionFailedError, CorruptionError, RefusedError
 from bkctl.metadata.api import VersionConflictError
 from bkctl.metadata.autorecovery_api import AuditorElection
 from bkctl.metadata.store import TreeMetadataStore
-from bkctl.metadata.tree import GuardMissingError, NodeExistsError, NodeMissingError
+from bkctl.metadata.tree import ANY_VERSION, GuardMissingError, Node, NodeExistsError, NodeMissingError
 from tests.support.autorecovery_nodes import holder_text, mark_text
 from tests.support.metadata_sites import (  # noqa: F401 - two of them are fixtures
     PATIENCE_S,
@@ -331,6 +332,51 @@ def test_a_mark_that_is_asked_for_again_outlives_the_finish(site: Site, store: T
     taken = store.underreplication.acquire()
     assert taken is not None
     assert taken.version == 0
+
+
+def test_a_mark_that_is_asked_for_again_while_a_worker_finishes_is_there(
+    site: Site, store: TreeMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker deletes the mark and its lock between the auditor's looks at the one and at the other."""
+    auditor = site.open()
+    auditor.underreplication.mark(3, [A], NOW_MS)
+    taken = store.underreplication.acquire()
+    assert taken is not None
+    get = auditor._tree.get
+
+    def finish_before_a_look_at_the_lock(path: str) -> Node | None:
+        if "/locks/" in path:
+            store.underreplication.finish(taken)
+        return get(path)
+
+    monkeypatch.setattr(auditor._tree, "get", finish_before_a_look_at_the_lock)
+    auditor.underreplication.mark(3, [A], NOW_MS + 1)
+    assert auditor.underreplication.mark_of(3) is not None
+
+
+def test_a_finish_that_is_tried_again_leaves_a_mark_made_since(
+    site: Site, store: TreeMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to the deletion was lost; the version of a mark made anew is that of the deleted one."""
+    known = store.underreplication
+    known.mark(3, [A], NOW_MS)
+    taken = known.acquire()
+    assert taken is not None
+    delete = store._tree.delete
+
+    def lose_the_answer(path: str, version: int = ANY_VERSION) -> None:
+        delete(path, version)
+        raise ConnectionFailedError("no answer")
+
+    with monkeypatch.context() as lossy:
+        lossy.setattr(store._tree, "delete", lose_the_answer)
+        with pytest.raises(ConnectionFailedError):
+            known.finish(taken)
+    time.sleep(0.005)
+    site.open().underreplication.mark(3, [B], NOW_MS)
+    assert not known.finish(taken)
+    assert known.mark_of(3) == UnderreplicatedMark((B,), NOW_MS)
+    assert known.replicator_of(3) is None
 
 
 def test_a_mark_that_somebody_removed_is_finished(site: Site, store: TreeMetadataStore) -> None:
