@@ -132,11 +132,14 @@ class Underreplication(Protocol):
         to name the ledgers that are being worked on then.
         """
 
-    def acquire_ledger(self, ledger: int, *, host: str | None = None, unmarked: bool = False) -> Taken | None:
+    def acquire_ledger(
+        self, ledger: int, *, host: str | None = None, unmarked: bool = False, adopt: bool = False
+    ) -> Taken | None:
         """Lock one ledger, as :meth:`acquire`; None when somebody has it, or when it is not marked.
 
-        With ``unmarked`` it need not be marked. The lock also keeps a collector of surplus replicas, which
-        Java's bookies have, from deleting copies that no metadata name yet.
+        With ``unmarked`` it need not be marked. ``adopt`` takes over a lock that this session holds already,
+        as in :meth:`acquire`; nobody may be at work under it. The lock also keeps a collector of surplus
+        replicas, which Java's bookies have, from deleting copies that no metadata name yet.
         """
 
     def is_held(self, taken: Taken) -> bool:

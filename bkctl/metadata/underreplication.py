@@ -265,8 +265,10 @@ class TreeUnderreplication:
             elif _FOUR_DIGITS.match(name):
                 yield from self._shuffled(join(path, name), directories - 1)
 
-    def acquire_ledger(self, ledger: int, *, host: str | None = None, unmarked: bool = False) -> Taken | None:
-        return self._take(ledger, host, adopt=False, unmarked=unmarked)
+    def acquire_ledger(
+        self, ledger: int, *, host: str | None = None, unmarked: bool = False, adopt: bool = False
+    ) -> Taken | None:
+        return self._take(ledger, host, adopt=adopt, unmarked=unmarked)
 
     def _take(self, ledger: int, host: str | None, *, adopt: bool, unmarked: bool = False) -> Taken | None:
         lock = self._lock_path(ledger)

@@ -20,8 +20,9 @@ from bkctl.client.adherence import Adheres
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.errors import BkctlError, CorruptionError
+from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError
 from bkctl.metadata.api import MetadataStore, NoClusterError
+from bkctl.metadata.autorecovery_api import Taken
 from bkctl.replication.auditor_office import LedgerRow
 from bkctl.replication.bookie_check import named_bookies
 from bkctl.replication.ledger_move import LedgerMove, MovedLedger, MoveOutcome, MoveSettings
@@ -31,13 +32,17 @@ from bkctl.replication.steps import ClientSteps
 #: Ledgers whose metadata are held at once.
 GROUP = 256
 
+#: The pause before a lock is given back once more that the store did not take; doubled, up to the longest.
+_PAUSE_S = 0.5
+_PAUSE_MAX_S = 30.0
+
 
 class BookieMove:
     """Moves ledgers off bookies, on the running event loop.
 
-    ``store`` and ``client`` belong to the caller. ``at_once`` ledgers are moved at a time, with no more than
-    ``rate_bytes_per_s`` copied. ``adheres`` says which placements are counted as off the policy. ``host`` is
-    the name that others read in the locks.
+    ``store`` and ``client`` belong to the caller; nobody else takes locks in the store's session.
+    ``at_once`` ledgers are moved at a time, with no more than ``rate_bytes_per_s`` copied. ``adheres`` says
+    which placements are counted as off the policy. ``host`` is the name that others read in the locks.
     """
 
     def __init__(
@@ -66,6 +71,8 @@ class BookieMove:
         self._random = random or Random()  # noqa: S311 - chooses entries to look at, keeps no secret
         self._sessions = _Sessions()
         self._at_work: set[LedgerMove] = set()
+        #: Ledgers whose lock may be there although the call that was to make it failed.
+        self._strays: set[int] = set()
         self._entries_written = self._bytes_written = 0
 
     @property
@@ -155,7 +162,7 @@ class BookieMove:
     async def _under_lock(self, ledger: int) -> MovedLedger:
         marks, in_thread = self._store.underreplication, self._client.in_thread
         session = self._sessions.lost
-        taken = await in_thread(partial(marks.acquire_ledger, ledger, host=self._host, unmarked=True))
+        taken = await self._acquire(ledger)
         if taken is None:
             holder = await in_thread(partial(marks.replicator_of, ledger))
             reason = "somebody else has its lock" if holder is None else f"{holder} is at work on it"
@@ -172,7 +179,35 @@ class BookieMove:
             self._at_work.discard(move)
             self._entries_written += move.counts.entries_written
             self._bytes_written += move.counts.bytes_written
-            await in_thread(partial(marks.release, taken))
+            await self._give_back(taken, session)
+
+    async def _acquire(self, ledger: int) -> Taken | None:
+        acquire = partial(
+            self._store.underreplication.acquire_ledger,
+            ledger,
+            host=self._host,
+            unmarked=True,
+            adopt=ledger in self._strays,
+        )
+        try:
+            taken = await self._client.in_thread(acquire)
+        except BkctlError:
+            self._strays.add(ledger)
+            raise
+        self._strays.discard(ledger)
+        return taken
+
+    async def _give_back(self, taken: Taken, session: int) -> None:
+        """Give a lock back, however often the store must be asked: it would else be kept by this session."""
+        pause_s = _PAUSE_S
+        while self._sessions.lost == session:
+            try:
+                await self._client.in_thread(partial(self._store.underreplication.release, taken))
+            except ConnectionFailedError:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+            else:
+                return
 
 
 class _Sessions:

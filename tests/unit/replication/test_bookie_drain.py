@@ -12,7 +12,7 @@ import pytest
 
 from bkctl.client.adherence import Adherence
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
-from bkctl.errors import RefusedError
+from bkctl.errors import ConnectionFailedError, RefusedError
 from bkctl.replication.bookie_drain import DrainSettings
 from bkctl.replication.ledger_move import MoveOutcome, MoveSettings
 from bkctl.types import DigestType, LedgerState
@@ -341,6 +341,30 @@ def test_a_ledger_whose_lock_somebody_has_is_left_to_them_without_a_mark(cluster
     assert (result.exit_code, result.rows[0].outcome) == (3, MoveOutcome.BUSY)
     assert not collector.underreplication.finish(taken)
     assert cluster.drain().exit_code == 0
+
+
+@pytest.mark.parametrize("call", ["create", "delete"])
+def test_a_lock_that_a_failed_call_has_left_is_no_reason_to_wait(
+    cluster: DrainedCluster, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is made, but the answer is lost; or it is not deleted when it is given back."""
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    cluster.store.underreplication.prepare()
+    tree, store = cluster.session()
+    carry_out = getattr(tree, call)
+
+    def fail_once(path: str, *how: Any, **named: Any) -> Any:
+        if "/locks/" not in path:
+            return carry_out(path, *how, **named)
+        monkeypatch.undo()
+        if call == "create":
+            carry_out(path, *how, **named)
+        raise ConnectionFailedError("no answer")
+
+    monkeypatch.setattr(tree, call, fail_once)
+    settings = DrainSettings(wait_ms=200, poll_ms=1, settle_ms=0)
+    assert cluster.drain(store, settings=settings).exit_code == 0
+    assert cluster.store.underreplication.replicator_of(1) is None
 
 
 def test_metadata_are_not_written_once_the_lock_is_lost(cluster: DrainedCluster) -> None:
