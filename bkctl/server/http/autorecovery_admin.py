@@ -24,13 +24,23 @@ if TYPE_CHECKING:
 
 
 class AutoRecoveryAdmin(GuardedHttp):
-    """Serves HTTP on the running loop."""
+    """Serves HTTP on the running loop.
 
-    def __init__(self, config: BookieConfig, store: MetadataStore, recovery: AutoRecovery) -> None:
+    ``open_store`` opens the metadata store for a job: the locks of its ledgers must not be those of the
+    session of ``store``, which the worker takes over.
+    """
+
+    def __init__(
+        self,
+        config: BookieConfig,
+        store: MetadataStore,
+        recovery: AutoRecovery,
+        open_store: Callable[[], MetadataStore],
+    ) -> None:
         super().__init__(config)
         self._store = store
         self._recovery = recovery
-        self._removal = RemovalPages(lambda: store, config.values)
+        self._removal = RemovalPages(lambda: store, config.values, open_store)
 
     def _new_collector(self, rollover_s: float, now_s: Callable[[], float]) -> _Collector:
         return _Collector(self._recovery, rollover_s, now_s)

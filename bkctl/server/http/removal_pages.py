@@ -69,9 +69,16 @@ class _Order:
 class _Job:
     """One order, from its beginning to its end."""
 
-    def __init__(self, order: _Order, store: MetadataStore, values: GivenValues) -> None:
+    def __init__(
+        self,
+        order: _Order,
+        store: MetadataStore,
+        values: GivenValues,
+        own_store: Callable[[], MetadataStore] | None,
+    ) -> None:
         self.order = order
         self._store = store
+        self._own_store = own_store
         self._values = values
         self._clock = SystemClock()
         self._begun_ms = self._clock.time_ms()
@@ -106,15 +113,24 @@ class _Job:
         )  # fmt: skip
 
     async def _work(self) -> DrainResult:
+        if self._own_store is None:
+            return await self._remove(self._store)
+        store = await asyncio.to_thread(self._own_store)
+        try:
+            return await self._remove(store)
+        finally:
+            await asyncio.to_thread(store.close)
+
+    async def _remove(self, store: MetadataStore) -> DrainResult:
         settings = client_settings(self._values, os.environ)
         worker = worker_settings(self._values)
-        policy = policy_choice(self._values, self._store, settings.net)
-        registration = self._store.registration
+        policy = policy_choice(self._values, store, settings.net)
+        registration = store.registration
         choose = (policy or RegisteredChoice(registration)).choose
         choice = None if self.order.targets is None else ChoiceAmong(choose, registration, self.order.targets)
-        async with BookKeeper(self._store, settings, choice=choice or policy) as client:
+        async with BookKeeper(store, settings, choice=choice or policy) as client:
             move = BookieMove(
-                self._store,
+                store,
                 client,
                 self.order.bookies,
                 MoveSettings(worker.repair),
@@ -124,7 +140,7 @@ class _Job:
             self._move = move
             if self.order.verifies:
                 drain_settings = DrainSettings(delete_cookie=self.order.deletes_cookie)
-                return await BookieDrain(self._store, client, move, drain_settings, tell=self._tell).run()
+                return await BookieDrain(store, client, move, drain_settings, tell=self._tell).run()
             tally = DrainTally()
             async for row in move.moved():
                 tally.add(row)
@@ -166,11 +182,21 @@ class _Job:
 
 
 class RemovalPages:
-    """The handlers."""
+    """The handlers.
 
-    def __init__(self, metadata: Callable[[], MetadataStore], values: GivenValues) -> None:
+    ``own_store`` opens a store for each job, which closes it: where others take locks in the session of
+    ``metadata``. Without it a job works in that session.
+    """
+
+    def __init__(
+        self,
+        metadata: Callable[[], MetadataStore],
+        values: GivenValues,
+        own_store: Callable[[], MetadataStore] | None = None,
+    ) -> None:
         self._metadata = metadata
         self._values = values
+        self._own_store = own_store
         self._job: _Job | None = None
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -214,7 +240,7 @@ class RemovalPages:
         if self._job is not None and self._job.is_running:
             names = ", ".join(self._job.order.bookies)
             raise RefusedError(f"the {self._job.order.kind} of bookie {names} is running")
-        self._job = _Job(order, store, self._values)
+        self._job = _Job(order, store, self._values, self._own_store)
 
 
 def _refuse_hopeless(store: MetadataStore, order: _Order) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bkctl import __version__
@@ -52,6 +53,10 @@ def serve_autorecovery(
     return ended_by
 
 
+def _open_store(config: BookieConfig) -> MetadataStore:
+    return open_metadata_store(config.metadata.uri, metadata_settings(config))
+
+
 async def _serve(config: BookieConfig, started: Callable[[AutoRecoveryStart], None]) -> signal.Signals:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[signal.Signals] = loop.create_future()
@@ -64,7 +69,7 @@ async def _serve(config: BookieConfig, started: Callable[[AutoRecoveryStart], No
     )  # fmt: skip
     name = bookie_id(config.identity, config.identity.port, SystemHostNames())
     async with contextlib.AsyncExitStack() as stack:
-        store = await asyncio.to_thread(open_metadata_store, config.metadata.uri, metadata_settings(config))
+        store = await asyncio.to_thread(_open_store, config)
         stack.push_async_callback(asyncio.to_thread, store.close)
         if not await asyncio.to_thread(store.layout.cluster_exists):
             raise NoClusterError(f"{store.uri}: there is no cluster at {store.root}")
@@ -108,7 +113,7 @@ async def _start_http(
         return None
     from bkctl.server.http.autorecovery_admin import AutoRecoveryAdmin
 
-    admin = AutoRecoveryAdmin(config, store, recovery)
+    admin = AutoRecoveryAdmin(config, store, recovery, partial(_open_store, config))
     try:
         port = await admin.start(config.http.host, config.http.port)
     except StorageError as error:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from bkctl.client.sync import BookKeeperSync
 from bkctl.metadata.uri import open_metadata_store
+from bkctl.server.http.autorecovery_admin import AutoRecoveryAdmin
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 from tests.support.admin_requests import ask, ask_json
+from tests.support.replicas import wait_for
 from tests.support.waiting import until
 
 RECOVERY, DECOMMISSION = "/api/v1/autorecovery/bookie", "/api/v1/autorecovery/decommission"
@@ -124,3 +129,46 @@ def test_there_is_one_job_and_it_ends_with_its_process(tmp_path: Path) -> None:
         second.stop()
         second.start()
         assert ask_json(second, "GET", RECOVERY) == {"job": None}
+
+
+def test_beside_a_worker_a_job_has_locks_of_its_own(tmp_path: Path) -> None:
+    """A worker adopts the locks of its session that it does not know: a failed call may have left them."""
+    with (
+        LocalCluster(2, tmp_path, overrides={"replicationRateByBytes": "1000"}) as cluster,
+        open_metadata_store(cluster.metadata_uri) as store,
+        BookKeeperSync(cluster.metadata_uri) as client,
+    ):
+        first, second = (bookie.bookie_id for bookie in cluster.bookies)
+        named: tuple[str, ...] = ()
+        while first not in named:
+            with client.create(1, 1, 1) as handle:
+                handle.append_all([b"x" * 50_000] * 10)
+                named = handle.metadata.segments[0].bookies
+        known = store.underreplication
+        known.prepare()
+        known.mark(handle.ledger, [first], None)
+
+        async def check() -> None:
+            admin = AutoRecoveryAdmin(
+                cluster.bookies[1].config, store, Mock(), lambda: open_metadata_store(cluster.metadata_uri)
+            )
+            port = await admin.start("127.0.0.1", 0)
+            try:
+                body = json.dumps({"bookie_src": [first], "bookie_dest": [second]})
+                assert await asyncio.to_thread(_put, port, body) == 200
+                await wait_for(lambda: known.replicator_of(handle.ledger), "no lock")
+                assert await asyncio.to_thread(known.acquire, adopt=True) is None
+            finally:
+                await admin.stop()
+
+        asyncio.run(check())
+        assert known.replicator_of(handle.ledger) is None
+
+
+def _put(port: int, body: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("PUT", RECOVERY, body.encode())
+        return connection.getresponse().status
+    finally:
+        connection.close()
