@@ -21,7 +21,7 @@ class Taken:
     """A marked ledger whose lock a worker holds: the mark as it was read under the lock, and its version.
 
     The lock ends with ``session``, and with it the right to replicate the ledger. ``version`` is None for a
-    ledger that was not marked. ``created_ms`` tells the mark from one that is made after it.
+    ledger that was not marked. ``created_ms`` distinguishes the mark from one that is made after it.
     """
 
     ledger: int

@@ -312,7 +312,7 @@ class TreeUnderreplication:
         """Delete a mark; return False when it was written again since it had this version."""
         path = join(self._root, mark_path(taken.ledger))
         # A deletion whose answer was lost is tried again: by then there may be another mark, whose versions
-        # begin anew.
+        # begin with 0 again.
         node = self._tree.get(path)
         if node is not None and node.created_ms != taken.created_ms:
             return False
