@@ -109,12 +109,14 @@ class ReplicationWorker:
             while not self._stopping.is_set():
                 await self._work_on()
         finally:
-            self._store.registration.remove_session_listener(listener)
-            for watch in watches:
-                watch.close()
-            await self._end_tasks()
-            self._running = False
-            self._has_ended.set()
+            try:
+                self._store.registration.remove_session_listener(listener)
+                for watch in watches:
+                    watch.close()
+                await self._end_tasks()
+            finally:
+                self._running = False
+                self._has_ended.set()
 
     async def stop(self) -> None:
         """End the work and give all locks back. Copies that were made stay; another worker goes on."""
@@ -303,7 +305,8 @@ class ReplicationWorker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await _within(asyncio.gather(*[one.give_back() for one in marked]), _GIVE_BACK_S)
+        given_back = asyncio.gather(*[one.give_back() for one in marked], return_exceptions=True)
+        await _within(given_back, _GIVE_BACK_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.ledger_handle import LedgerHandle
 from bkctl.client.placement_policies import rack_aware
 from bkctl.client.settings import ClientSettings
+from bkctl.errors import StorageError
 from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.autorecovery_api import Taken
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store, parse_metadata_uri
@@ -196,6 +198,34 @@ def test_a_worker_that_stops_gives_its_locks_back(three: LocalCluster) -> None:
             assert not worker.status().running
             assert site.store.underreplication.replicator_of(ledger) is None
             assert site.marked() == {ledger}
+
+    asyncio.run(check())
+
+
+def test_a_worker_stops_although_a_lock_cannot_be_given_back(
+    three: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check() -> None:
+        async with site_of(three) as site:
+            lost = three.bookies[0].bookie_id
+            ledgers = [await site.closed(3, 3, 2) for _ in range(2)]
+            await site.lose(lost)
+            site.mark(*ledgers, bookie=lost)
+            known = site.store.underreplication
+            release = known.release
+
+            def refuse(taken: Taken) -> None:
+                if taken.ledger == ledgers[0]:
+                    raise StorageError("the file is damaged")
+                release(taken)
+
+            async with site.worker() as worker:
+                await wait_for(lambda: len(worker.status().resting) == 2, f"{worker.status()}")
+                monkeypatch.setattr(known, "release", refuse)
+                async with asyncio.timeout(10):
+                    await worker.stop()
+            assert not worker.status().running
+            assert known.replicator_of(ledgers[1]) is None
 
     asyncio.run(check())
 
