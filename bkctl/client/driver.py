@@ -280,7 +280,8 @@ class RunningMachine:
 
     def _background_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        bug = None if task.cancelled() else task.exception()
+        # Cancelled before the machine was dropped: the threads have ended, and with them the client.
+        bug = HandleClosedError("the client was closed") if task.cancelled() else task.exception()
         if bug is not None and not self.finished.done():
             self.finished.set_exception(bug)
             self.drop()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event as ThreadEvent
 from uuid import uuid4
 
 import pytest
@@ -262,6 +263,24 @@ def test_a_client_that_ends_tells_whoever_waits() -> None:
 
     asyncio.run(check())
     assert machine.events == []
+
+
+def test_a_call_that_the_end_of_the_threads_cancels_ends_the_operation() -> None:
+    machine = Scripted([ReadMetadata(1, 7)])
+
+    async def check() -> None:
+        async with driver_with() as (driver, _, _):
+            held = ThreadEvent()
+            busy = [driver.threads.submit(held.wait) for _ in range(2)]
+            task = asyncio.ensure_future(driver.run(machine))
+            await asyncio.sleep(0.01)
+            driver.threads.shutdown(wait=False, cancel_futures=True)
+            held.set()
+            with pytest.raises(HandleClosedError):
+                await asyncio.wait_for(task, 5)
+            assert all(one.result() for one in busy)
+
+    asyncio.run(check())
 
 
 def test_what_the_caller_adds_is_carried_out() -> None:
