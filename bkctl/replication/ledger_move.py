@@ -221,14 +221,12 @@ class LedgerMove:
     async def _copy(self, view: _View) -> list[FailedIndex]:
         """Move what is closed, fragment by fragment; return the indices that could not be."""
         failed: list[FailedIndex] = []
-        stored = view.stored
         for bad in view.closed:
-            result = await self._copy_fragment(view, stored, bad)
-            failed += result.failed
-            stored = StoredLedger(stored.ledger, result.metadata, result.version, stored.created_ms)
+            failed += (await self._copy_fragment(view, bad)).failed
         return failed
 
-    async def _copy_fragment(self, view: _View, stored: StoredLedger, bad: BadFragment) -> CopyResult:
+    async def _copy_fragment(self, view: _View, bad: BadFragment) -> CopyResult:
+        """Move one fragment, of the ledger as it was looked at: it may be another one since, under its id."""
         repair = self._settings.repair
         given_up: frozenset[int] = frozenset()
         if self.ledger in self._settings.accepted:
@@ -246,8 +244,8 @@ class LedgerMove:
         )
         machine = FragmentCopyMachine(
             view.access,
-            stored.metadata,
-            stored.version,
+            view.stored.metadata,
+            view.stored.version,
             bad,
             self._rate,
             settings,

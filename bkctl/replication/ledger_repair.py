@@ -21,7 +21,7 @@ from bkctl.client.ops.read import ENTRY_SPECULATION, Speculation
 from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
 from bkctl.config.server_keys.autorecovery import RepairKeys
 from bkctl.errors import BkctlError, CorruptionError, UsageError
-from bkctl.metadata.api import NoClusterError, StoredLedger
+from bkctl.metadata.api import NoClusterError
 from bkctl.replication.digest_search import access_to
 from bkctl.replication.entry_copy import CopyCounts
 from bkctl.replication.errors import LockLostError
@@ -177,12 +177,10 @@ class LedgerRepair:
     async def _move(self, look: LedgerLook, movable: Iterable[Misplaced]) -> list[FailedIndex]:
         """Copy replicas to better places; return the indices that could not be."""
         failed: list[FailedIndex] = []
-        stored = look.stored
         for one in movable:
-            result = await self._copy_fragment(look, stored, one.bad, one.targets)
+            result = await self._copy_fragment(look, one.bad, one.targets)
             failed += result.failed
             self.counts.ledgers_mended += bool(result.replaced)
-            stored = StoredLedger(stored.ledger, result.metadata, result.version, stored.created_ms)
         return failed
 
     # --- copies ---------------------------------------------------------------------------------------------
@@ -190,20 +188,14 @@ class LedgerRepair:
     async def _copy(self, look: LedgerLook) -> list[FailedIndex]:
         """Copy what is closed and bad, fragment by fragment; return the indices that could not be."""
         failed: list[FailedIndex] = []
-        stored = look.stored
         for bad in look.repairable:
-            result = await self._copy_fragment(look, stored, bad)
-            failed += result.failed
-            stored = StoredLedger(stored.ledger, result.metadata, result.version, stored.created_ms)
+            failed += (await self._copy_fragment(look, bad)).failed
         return failed
 
     async def _copy_fragment(
-        self,
-        look: LedgerLook,
-        stored: StoredLedger,
-        bad: BadFragment,
-        targets: Mapping[int, str] | None = None,
+        self, look: LedgerLook, bad: BadFragment, targets: Mapping[int, str] | None = None
     ) -> CopyResult:
+        """Copy one fragment, of the ledger as it was looked at: it may be another one since, under its id."""
         if not self._may_write():
             raise LockLostError("the lock on it is lost", ledger=self.ledger)
         settings = CopySettings(
@@ -217,8 +209,8 @@ class LedgerRepair:
         )
         machine = FragmentCopyMachine(
             look.access,
-            stored.metadata,
-            stored.version,
+            look.metadata,
+            look.stored.version,
             bad,
             self._rate,
             settings,

@@ -401,3 +401,19 @@ def test_without_a_digest_the_replica_that_leaves_is_the_source_of_its_successor
     assert cluster.drain().exit_code == 0
     (segment,) = cluster.metadata(1).segments
     assert cluster.client.entries[segment.bookies[0], 1, 4] == good
+
+
+def test_a_ledger_that_is_made_again_under_its_id_is_looked_at_again(cluster: DrainedCluster) -> None:
+    """Its later segments are as they were, but hold more entries than were copied."""
+    before = ledger_metadata(("out", "a", "b"), ("a", "out", "b"))
+    cluster.ledger(1, before)
+
+    def make_again(_: str) -> None:
+        cluster.client.before_add = lambda bookie: None
+        cluster.store.ledgers.delete_ledger(1, cluster.store.ledgers.read_ledger(1).version)
+        after = replace(before, last_entry=before.last_entry + 5, ctime_ms=(before.ctime_ms or 0) + 1)
+        cluster.ledger(1, after)
+
+    cluster.client.before_add = make_again
+    assert cluster.drain().exit_code == 0
+    assert_drained(cluster, [1])
