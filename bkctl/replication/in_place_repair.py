@@ -282,8 +282,9 @@ class InPlaceRepair:
     async def _fence(self, access: LedgerAccess, bookies: set[str]) -> None:
         """Fence the ledger where copies go: a bookie that lost entries may have lost the fence."""
         for bookie in sorted(bookies - self._fenced):
-            self._fenced.add(bookie)
-            await self._steps.run(LimboProbeMachine(access, bookie, fence=True))
+            answer = await self._steps.run(LimboProbeMachine(access, bookie, fence=True))
+            if answer is not LimboAnswer.NOT_KNOWN:
+                self._fenced.add(bookie)
 
     def _note_copies(self, wanted: Sequence[WantedCopies], failed: Sequence[FailedCopy]) -> None:
         errors = {(one.entry, one.target): one.error for one in failed}
@@ -336,6 +337,9 @@ class InPlaceRepair:
 
     async def _leave(self, access: LedgerAccess, outcome: BookieOutcome) -> None:
         await self._fence(access, {outcome.bookie})
+        if outcome.bookie not in self._fenced:
+            outcome.limbo_reason = "it does not answer that the ledger is fenced there"
+            return
         try:
             await self._steps.call(lambda: self._leave_limbo(outcome.bookie, self.ledger))
         except BkctlError as error:

@@ -48,6 +48,8 @@ class ModelReplicas:
     down: bool = False
     silent: bool = False
     read_only: bool = False
+    #: Its disk takes no fence.
+    cannot_fence: bool = False
     #: A Java bookie: nobody takes a ledger out of limbo while it runs.
     is_java: bool = False
     adds: list[int] = field(default_factory=list)
@@ -64,6 +66,8 @@ class ModelReplicas:
             self.entries[request.entry] = bytes(request.body)
             return request.answer(ResultCode.OK)
         assert isinstance(request, ReadRequest), request
+        if request.fence and self.cannot_fence:
+            return request.answer(ResultCode.IO_ERROR, None)
         self.fenced = self.fenced or request.fence
         body = self.entries.get(request.entry)
         if body is None:

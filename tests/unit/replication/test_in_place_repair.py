@@ -118,6 +118,16 @@ def test_limbo_ends_behind_the_copies_and_the_fence() -> None:
     assert repaired(world).bookies["c"].limbo is Limbo.LEFT
 
 
+def test_limbo_stays_where_the_fence_is_not_taken() -> None:
+    world = ReplicaWorld(STRIPED)
+    world.bookies["b"] = replace(world.bookies["b"], entries={}, limbo=True, fenced=False, cannot_fence=True)
+    outcome = repaired(world)
+    assert (outcome.bookies["b"].limbo, outcome.bookies["b"].is_whole) == (Limbo.STAYS, True)
+    assert "fence" in outcome.bookies["b"].limbo_reason
+    world.bookies["b"].cannot_fence = False
+    assert repaired(world).bookies["b"].limbo is Limbo.LEFT
+
+
 def test_a_java_bookie_keeps_limbo_and_is_whole() -> None:
     world = ReplicaWorld(STRIPED)
     world.bookies["b"] = replace(world.bookies["b"], entries={}, limbo=True, is_java=True)
