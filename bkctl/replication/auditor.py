@@ -150,9 +150,11 @@ class Auditor:
                 await self._hold_office()
         finally:
             self._stopping = True
-            await self._in_thread(self._election.resign)
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._finished.set()
+            try:
+                await self._in_thread(self._election.resign)
+            finally:
+                self._threads.shutdown(wait=False, cancel_futures=True)
+                self._finished.set()
 
     async def stop(self) -> None:
         """Withdraw the vote and end :meth:`run`; wait for that."""

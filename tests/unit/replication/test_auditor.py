@@ -443,3 +443,30 @@ def test_a_candidate_that_waits_is_stopped_and_leaves_no_vote() -> None:
             assert cluster.store._tree.children(folder) == ["V_0000000000"]
 
     asyncio.run(scenario())
+
+
+def test_an_auditor_whose_vote_cannot_be_withdrawn_has_ended_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        cluster = AuditedCluster((A,))
+        auditor = Auditor(cluster.store, "auditor")
+
+        resign, calls = auditor._election.resign, []
+
+        def fail_the_second_time() -> None:
+            calls.append(1)
+            if len(calls) > 1:
+                raise RuntimeError("can't start new thread")
+            resign()
+
+        running = asyncio.create_task(auditor.run())
+        await eventually(lambda: auditor.status().is_elected)
+        monkeypatch.setattr(auditor._election, "resign", fail_the_second_time)
+        async with asyncio.timeout(5):
+            await auditor.stop()
+        with pytest.raises(RuntimeError):
+            await running
+        cluster.close()
+
+    asyncio.run(scenario())
