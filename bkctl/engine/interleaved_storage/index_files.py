@@ -308,10 +308,14 @@ class IndexFiles:
                 raise
             self._filesystem.sync_directory(dirname(target))
             self._filesystem.remove(path)
-            self._filesystem.sync_directory(dirname(path))
-            self._filesystem.rename(copy, target)
-            self._filesystem.sync_directory(dirname(target))
-        self._files.forget(ledger, place)
+            try:
+                self._filesystem.sync_directory(dirname(path))
+                self._filesystem.rename(copy, target)
+                self._filesystem.sync_directory(dirname(target))
+            finally:
+                # Also after an error: what is written to a file without a name is lost with the next start.
+                # A ledger whose copy has no name yet is refused until then.
+                self._files.forget(ledger, place)
 
     def close(self) -> None:
         """Give all files back; slots that were not synced are not durable."""

@@ -133,6 +133,24 @@ def test_a_file_goes_to_another_disk_when_its_own_is_full() -> None:
     assert opened(memory.crash(random.Random(0))).get(5, [1]) == [4]
 
 
+def test_a_move_that_fails_behind_the_removal_has_nothing_written_to_a_file_without_a_name() -> None:
+    """The next flush would set slots in the old file, sync it, and give the journal up."""
+    memory = disk_with(f"{PLACES[0]}/{index_path(5)}")
+    disk = FaultyFileSystem(memory)
+    files = opened(disk)
+    files.put(5, [0], [7])
+    disk.inject(FaultRule("rename", path=".rloc", count=1))
+    with pytest.raises(StorageError):
+        files.move(5, 1)
+    with pytest.raises(CorruptionError):
+        files.put(5, [1], [8])
+    with pytest.raises(CorruptionError):
+        files.get(5, [0])
+    again = opened(memory.crash())
+    assert again.get(5, [0, 1]) == [7, 0]
+    again.put(5, [1], [8])
+
+
 def test_a_header_keeps_limbo_and_bits_without_a_name() -> None:
     row = LedgerData(fenced=True, master_key=b"key", explicit_lac=bytes(20), limbo=True)
     header = header_of(row, 1 << 7)
