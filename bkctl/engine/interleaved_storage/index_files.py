@@ -82,6 +82,9 @@ class IndexFiles:
         # Of the directory in which the next file is made.
         self._lock = threading.Lock()
         self._next_place = 0
+        # Where a ledger may have a file that nobody is to find: one that is being made or removed, or where
+        # that has failed. No file of the ledger is made elsewhere then, for a start refuses two.
+        self._unsettled: dict[int, int] = {}
         self._threads = WorkThreads("index-files", settings.sync_threads)
 
     # --- which files there are ------------------------------------------------------------------------------
@@ -142,14 +145,21 @@ class IndexFiles:
 
     def remove(self, ledger: int) -> None:
         """Remove the file of a ledger for good."""
-        path = self.path(ledger)
-        if path is None:
+        place = self._files.place(ledger)
+        if place is None:
+            place = self._unsettled.get(ledger)
+        if place is None:
             return
+        # Until it is gone for good: after an error the next call goes on.
+        self._unsettled[ledger] = place
         self._files.forget(ledger)
         self.entries.forget(ledger)
+        path = join(self.directories[place], index_path(ledger))
         with suppress(NotFoundError):
             self._filesystem.remove(path)
-        self._filesystem.sync_directory(dirname(path))
+        if self._filesystem.status(dirname(path)) is not None:
+            self._filesystem.sync_directory(dirname(path))
+        del self._unsettled[ledger]
 
     def begin_anew(self, ledger: int, header: FileInfoHeader) -> None:
         """Put a file without slots in the place of a ledger's, in one step."""
@@ -177,21 +187,34 @@ class IndexFiles:
         """Make a file in the next directory that has room. Raises NoSpaceError when none has."""
         failed: NoSpaceError | None = None
         for _ in self.directories:
-            with self._lock:
-                place = self._next_place
-                self._next_place = (place + 1) % len(self.directories)
+            place = self._place_of_new(ledger)
+            directory = self.directories[place]
             try:
-                directory = self.directories[place]
                 LedgerFile.create(
                     self._filesystem, directory, ledger, header, self._settings.page_bytes
                 ).close()
             except NoSpaceError as error:
+                if self._filesystem.status(join(directory, index_path(ledger))) is not None:
+                    # It came behind the name: no descriptor to sync the directory, or to open the file.
+                    raise
+                del self._unsettled[ledger]
                 failed = error
                 continue
             self._files.add(ledger, place)
+            del self._unsettled[ledger]
             return
         assert failed is not None
         raise failed
+
+    def _place_of_new(self, ledger: int) -> int:
+        """Return the place of the directory in which to make a file; it is unsettled from here on."""
+        with self._lock:
+            place = self._unsettled.get(ledger)
+            if place is None:
+                place = self._next_place
+                self._next_place = (place + 1) % len(self.directories)
+                self._unsettled[ledger] = place
+            return place
 
     @staticmethod
     def _storable(header: FileInfoHeader) -> FileInfoHeader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from array import array
 from collections.abc import Callable
@@ -149,6 +150,64 @@ def test_a_move_that_fails_behind_the_removal_has_nothing_written_to_a_file_with
     again = opened(memory.crash())
     assert again.get(5, [0, 1]) == [7, 0]
     again.put(5, [1], [8])
+
+
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.EMFILE])
+def test_a_file_that_fails_behind_its_name_is_not_made_in_another_directory_too(error_number: int) -> None:
+    """A start refuses a ledger with two files."""
+    memory = disk_with()
+    disk = FaultyFileSystem(memory)
+    files = opened(disk)
+    disk.inject(FaultRule("open", path=index_path(5), count=1, error_number=error_number))
+    with pytest.raises(StorageError):
+        files.write_headers({5: HEADER})
+    files.write_headers({5: HEADER})
+    files.put(5, [1], [8])
+    files.sync()
+    assert opened(memory.crash()).get(5, [1]) == [8]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_removal_that_has_failed_is_done_again(*, begun: bool) -> None:
+    """The ledger would be back after the next start; or have two files, if it was made again in between."""
+    path = f"{PLACES[0]}/{index_path(5)}"
+    memory = disk_with(*([] if begun else [path]))
+    disk = FaultyFileSystem(memory)
+    files = opened(disk)
+    if begun:
+        disk.inject(FaultRule("open", path=index_path(5), count=1))
+        with pytest.raises(StorageError):
+            files.write_headers({5: HEADER})
+    disk.inject(FaultRule("remove", path=path, count=1))
+    with pytest.raises(StorageError):
+        files.remove(5)
+    files.remove(5)
+    assert opened(memory.crash()).path(5) is None
+
+
+def test_a_ledger_made_again_behind_a_failed_removal_has_one_file() -> None:
+    path = f"{PLACES[1]}/{index_path(5)}"
+    memory = disk_with(path)
+    disk = FaultyFileSystem(memory)
+    files = opened(disk)
+    files.put(5, [0], [7])
+    files.sync()
+    disk.inject(FaultRule("remove", path=path, count=1))
+    with pytest.raises(StorageError):
+        files.remove(5)
+    files.write_headers({5: HEADER})
+    again = opened(memory.crash())
+    assert (again.path(5), again.get(5, [0])) == (path, [0])
+
+
+def test_a_ledger_whose_file_could_not_be_begun_is_removed_without_a_directory() -> None:
+    disk = FaultyFileSystem(disk_with())
+    files = opened(disk)
+    disk.inject(FaultRule("make_directories", count=1))
+    with pytest.raises(StorageError):
+        files.write_headers({5: HEADER})
+    files.remove(5)
+    assert files.path(5) is None
 
 
 def test_a_header_keeps_limbo_and_bits_without_a_name() -> None:
