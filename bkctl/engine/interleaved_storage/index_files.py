@@ -330,15 +330,27 @@ class IndexFiles:
                     self._filesystem.remove(copy)
                 raise
             self._filesystem.sync_directory(dirname(target))
-            self._filesystem.remove(path)
+            is_there = False
             try:
+                try:
+                    self._filesystem.remove(path)
+                except BkctlError:
+                    is_there = self._is_surely_there(path)
+                    raise
                 self._filesystem.sync_directory(dirname(path))
                 self._filesystem.rename(copy, target)
                 self._filesystem.sync_directory(dirname(target))
             finally:
                 # Also after an error: what is written to a file without a name is lost with the next start.
                 # A ledger whose copy has no name yet is refused until then.
-                self._files.forget(ledger, place)
+                if not is_there:
+                    self._files.forget(ledger, place)
+
+    def _is_surely_there(self, path: str) -> bool:
+        try:
+            return self._filesystem.status(path) is not None
+        except BkctlError:
+            return False
 
     def close(self) -> None:
         """Give all files back; slots that were not synced are not durable."""

@@ -152,6 +152,42 @@ def test_a_move_that_fails_behind_the_removal_has_nothing_written_to_a_file_with
     again.put(5, [1], [8])
 
 
+def test_a_removal_that_fails_behind_its_effect_ends_the_use_of_the_moved_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = disk_with(f"{PLACES[0]}/{index_path(5)}")
+    files = opened(memory)
+    files.put(5, [0], [7])
+    original = memory.remove
+
+    def remove(path: str) -> None:
+        original(path)
+        raise StorageError("removed, and said otherwise")
+
+    monkeypatch.setattr(
+        memory, "remove", lambda path: original(path) if path.endswith(".rloc") else remove(path)
+    )
+    with pytest.raises(StorageError):
+        files.move(5, 1)
+    with pytest.raises(CorruptionError):
+        files.put(5, [1], [8])
+
+
+def test_a_move_that_cannot_remove_the_old_file_leaves_it_in_use() -> None:
+    memory = disk_with(f"{PLACES[0]}/{index_path(5)}")
+    disk = FaultyFileSystem(memory)
+    files = opened(disk)
+    files.put(5, [0], [7])
+    disk.inject(FaultRule("remove", path=".idx", count=1))
+    with pytest.raises(StorageError):
+        files.move(5, 1)
+    files.put(5, [1], [8])
+    files.sync()
+    assert opened(memory.crash()).get(5, [0, 1]) == [7, 8]
+    files.move(5, 1)
+    assert opened(memory.crash()).path(5) == f"{PLACES[1]}/{index_path(5)}"
+
+
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.EMFILE])
 def test_a_file_that_fails_behind_its_name_is_not_made_in_another_directory_too(error_number: int) -> None:
     """A start refuses a ledger with two files."""
