@@ -21,7 +21,7 @@ from bkctl.engine.cache.entry_table import ledger_of
 from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.log_allocator import LogIds
-from bkctl.errors import CorruptionError
+from bkctl.errors import CorruptionError, StorageError
 from bkctl.vfs.base import WritableFileSystem
 
 _LOG_SHIFT = OFFSET_MAX.bit_length()
@@ -139,14 +139,14 @@ class SpreadEntryLogger(EntryLogger):
     def read_ahead(
         self, location: int, key: bytes, entries_max: int, bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
-        home = self._home(location >> _LOG_SHIFT)
+        home = self._home_if_seen(location)
         return [] if home is None else home.read_ahead(location, key, entries_max, bytes_max)
 
     def read_many(self, locations: Sequence[int], keys: Sequence[bytes]) -> list[bytes | None]:
         answers: list[bytes | None] = [None] * len(keys)
         by_home: dict[EntryLogger, list[int]] = {}
         for index, location in enumerate(locations):
-            home = self._home(location >> _LOG_SHIFT)
+            home = self._home_if_seen(location)
             if home is not None:
                 by_home.setdefault(home, []).append(index)
         for home, indices in by_home.items():
@@ -158,13 +158,13 @@ class SpreadEntryLogger(EntryLogger):
         return answers
 
     def read_span(self, location: int, key: bytes, entries_max: int, bytes_max: int) -> RecordBatch | None:
-        home = self._home(location >> _LOG_SHIFT)
+        home = self._home_if_seen(location)
         return None if home is None else home.read_span(location, key, entries_max, bytes_max)
 
     def read_following(
         self, location: int, ledger: bytes, entries_max: int, bytes_max: int
     ) -> RecordBatch | None:
-        home = self._home(location >> _LOG_SHIFT)
+        home = self._home_if_seen(location)
         return None if home is None else home.read_following(location, ledger, entries_max, bytes_max)
 
     def remove(self, log_id: int) -> None:
@@ -216,15 +216,38 @@ class SpreadEntryLogger(EntryLogger):
         return self._filesystem.disk_space(part.directory).free_bytes == 0
 
     def _home(self, log_id: int) -> EntryLogger | None:
-        """Return the logger of the directory that a log is in; None when the log is in none."""
+        """Return the logger of the directory that a log is in; None when the log is in none.
+
+        Raises StorageError when it is in none of those that can be looked into, and one cannot.
+        """
         home = self._homes.get(log_id)
         if home is None:
-            home = next((part for part in self.parts if self._has(part, log_id)), None)
+            home = self._look_for(log_id)
             if home is not None:
                 if len(self._homes) >= HOMES_MAX:
                     self._homes.clear()
                 self._homes[log_id] = home
         return home
+
+    def _look_for(self, log_id: int) -> EntryLogger | None:
+        failed: StorageError | None = None
+        for part in self.parts:
+            try:
+                if self._has(part, log_id):
+                    return part
+            except StorageError as error:
+                # A disk that fails costs no entry of another one.
+                failed = error
+        if failed is not None:
+            raise failed
+        return None
+
+    def _home_if_seen(self, location: int) -> EntryLogger | None:
+        """Return the logger of a location's directory; None also where none of them says that it has it."""
+        try:
+            return self._home(location >> _LOG_SHIFT)
+        except StorageError:
+            return None
 
     def _has(self, part: EntryLogger, log_id: int) -> bool:
         return log_id in part.unflushed_log_ids or self._filesystem.status(part.path(log_id)) is not None

@@ -8,7 +8,10 @@ from bkctl.config.server_keys.storage import EntryLogSettings
 from bkctl.engine.entrylog import spread_entry_logger
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.spread_entry_logger import SpreadEntryLogger
+from bkctl.errors import BookieIOError, StorageError
+from bkctl.vfs.faulty import FaultRule
 from bkctl.vfs.memory import MemoryFileSystem
+from tests.support.interleaved_storage_rig import InterleavedStorageRig
 from tests.support.manual_clock import ManualClock
 from tests.support.storage_rig import entry_of, key_of
 
@@ -109,3 +112,42 @@ def opened(directories: int) -> EntryLogger:
     )
     logger.open()
     return logger
+
+
+def stored_in_three() -> tuple[InterleavedStorageRig, list[bytes]]:
+    """An entry in a log of each of three directories, none of which has been read yet; their keys."""
+    rig = InterleavedStorageRig(directories=3).open()
+    keys = [key_of(1, entry) for entry in range(3)]
+    for entry in range(3):
+        rig.put(1, entry)
+        rig.storage.flush()
+    assert [len(part.log_ids()) for part in rig.storage.entry_logger.parts] == [1, 1, 1]  # type: ignore[attr-defined]
+    return rig, keys
+
+
+def test_a_directory_that_cannot_be_looked_into_costs_no_entry_of_another_one() -> None:
+    rig, keys = stored_in_three()
+    logger = rig.storage.entry_logger
+    # The logs are settled, so that their names are asked for.
+    logger.begin_new_logs()
+    logger.retire()
+    rig.faulty.inject(FaultRule("list", path=lambda path: path.startswith(DIRECTORIES[1])))
+    assert rig.storage.read(1, 2) == entry_of(1, 2)
+    found = rig.storage.read_many(keys)
+    assert (found[0], found[2]) == (entry_of(1, 0), entry_of(1, 2))
+    assert isinstance(found[1], BookieIOError)
+
+
+def test_reading_together_and_ahead_never_raises() -> None:
+    rig, keys = stored_in_three()
+    logger = rig.storage.entry_logger
+    logger.begin_new_logs()
+    logger.retire()
+    locations = list(rig.storage.locations.places(keys))
+    rig.faulty.inject(FaultRule("list"))
+    assert logger.read_many(locations, keys) == [None] * 3
+    assert logger.read_ahead(locations[0], keys[0], 10, 1 << 20) == []
+    assert logger.read_span(locations[0], keys[0], 10, 1 << 20) is None
+    assert logger.read_following(locations[0], keys[0][:8], 10, 1 << 20) is None
+    with pytest.raises(StorageError):
+        logger.read(locations[0], keys[0])
