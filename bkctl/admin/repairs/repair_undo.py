@@ -235,13 +235,14 @@ def _take_back(fs: WritableFileSystem, found: FoundRepair, change: RepairChange)
 
 def _put_back_folder(fs: WritableFileSystem, path: str, kept: str | None) -> None:
     """Give an index folder its old files, which stand at ``kept``; without it the folder was not there."""
-    if kept is not None and fs.status(kept) is None:
-        return  # an undo that was cut off has done it
-    remove_folder(fs, path)
-    if kept is not None:
+    if kept is None:
+        remove_folder(fs, path)
+        return
+    if fs.status(kept) is not None:
+        remove_folder(fs, path)
         fs.rename(kept, path)
-        fs.sync_directory(dirname(path))
-        fs.sync_directory(dirname(kept))
+    # An undo that was cut off may have renamed it, and not have come to this.
+    _sync_if_there(fs, dirname(path), dirname(kept))
 
 
 def _remove_made(fs: WritableFileSystem, path: str) -> None:
@@ -262,38 +263,43 @@ def _remove_halves(fs: WritableFileSystem, path: str) -> None:
 
 def _move_back(fs: WritableFileSystem, path: str, there: str) -> None:
     status = fs.status(there)
-    if status is None:
-        return
-    if status.is_dir:
+    if status is not None and status.is_dir:
         if fs.status(path) is None:
             fs.rename(there, path)
-    else:
+    elif status is not None:
         if fs.status(path) is None:
             fs.link(there, path)
         fs.sync_directory(dirname(path))
         fs.remove(there)
-    fs.sync_directory(dirname(path))
-    fs.sync_directory(dirname(there))
+    # An undo that was cut off may have moved it, and not have come to this.
+    _sync_if_there(fs, dirname(path), dirname(there))
+
+
+def _sync_if_there(fs: WritableFileSystem, *folders: str) -> None:
+    """Make the names in folders durable, in this order; an undo that was cut off may have removed one."""
+    for folder in folders:
+        if fs.status(folder) is not None:
+            fs.sync_directory(folder)
 
 
 def _take_cookie(fs: WritableFileSystem, directory: str, found: FoundRepair) -> None:
     cookie = join(directory, COOKIE_NAME)
-    if fs.status(cookie) is None:
-        return
     folder = join(directory, REPAIRS_NAME, found.record.number)
-    fs.make_directories(folder)
-    fs.rename(cookie, join(folder, COOKIE_NAME))
-    # The new name is durable before the old one is gone.
-    fs.sync_directory(folder)
-    fs.sync_directory(directory)
+    if fs.status(cookie) is not None:
+        fs.make_directories(folder)
+        fs.rename(cookie, join(folder, COOKIE_NAME))
+    # The new name is durable before the old one is gone, also where an undo that was cut off has renamed it.
+    _sync_if_there(fs, folder, directory)
 
 
 def _return_cookie(fs: WritableFileSystem, directory: str, found: FoundRepair) -> None:
     folder = join(directory, REPAIRS_NAME, found.record.number)
     kept = join(folder, COOKIE_NAME)
-    if fs.status(kept) is None:
-        return
     cookie = join(directory, COOKIE_NAME)
+    if fs.status(kept) is None:
+        # An undo that was cut off may have renamed it, and the folder is going to be removed.
+        _sync_if_there(fs, directory)
+        return
     if any(found.path(change.path) == cookie for change in found.record.changes):
         # The repair made or changed it: what was there before stands in its place already.
         remove_file(fs, kept)
