@@ -109,9 +109,34 @@ def test_a_power_cut_in_an_undo_of_what_was_complete_and_not_cleaned_up(seed: in
     assert step > 20
 
 
+@pytest.mark.parametrize("first_back", [False, True])
+@pytest.mark.parametrize("then_back", [False, True])
+def test_a_power_cut_behind_a_kill_takes_nothing(first_back: bool, then_back: bool) -> None:
+    """What the kill has left is visible and not durable, and the run behind it syncs other names."""
+    for killed in range(STEPS_MAX):
+        for step in range(killed % 4, STEPS_MAX, 4):
+            memory = MemoryFileSystem(files({**OLD, **WORK}))
+            if first_back:
+                memory = cut(memory, first_cut(1), back=False, chance=None)[0]
+            was_killed = not carried_out(memory, killed, back=first_back)
+            if not is_half(memory):
+                break
+            is_whole = carried_out(memory, step, back=then_back)
+            left = memory.crash()
+            assert has_all(left) != is_half(left), (killed, step)
+            if is_half(left):
+                convert(left, back=then_back)
+            assert visible(left) == files(OLD if then_back else NEW), (killed, step)
+            if is_whole:
+                break
+        if not was_killed:
+            break
+    assert killed > 20
+
+
 def first_cut(seed: int) -> int:
     """Steps before the first cut: among the moves, or where the way back is noted and cookies come back."""
-    return (9, 41, 58, 69)[seed]
+    return (13, 45, 62, 73)[seed]
 
 
 def convert(system: WritableFileSystem, *, back: bool) -> None:
@@ -129,6 +154,24 @@ def visible(memory: MemoryFileSystem) -> dict[str, bytes]:
         for name, data in memory.files.items()
         if CONVERSION_NAME not in name and REPAIRS_NAME not in name and not name.endswith(".tmp")
     }
+
+
+def has_all(memory: MemoryFileSystem) -> bool:
+    return all(memory.status(f"{home}/VERSION") is not None for home in HOMES)
+
+
+def is_half(memory: MemoryFileSystem) -> bool:
+    return any(is_half_converted(memory, home) for home in HOMES)
+
+
+def carried_out(memory: MemoryFileSystem, step: int, *, back: bool) -> bool:
+    """Carry out so many steps; whether these were all."""
+    faulty = FaultyFileSystem(memory, crash_after=step)
+    try:
+        convert(faulty, back=back)
+    except BkctlError:
+        assert faulty.crashed
+    return not faulty.crashed
 
 
 def cut(

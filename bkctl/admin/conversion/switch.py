@@ -25,6 +25,9 @@ from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.directory import CONVERSION_NAME, COOKIE_NAME, PLAN_NAME, read_small
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 
+#: Stands in the first work directory while everything is moved back.
+_BACK_NAME = "back"
+
 
 @dataclass(frozen=True, slots=True)
 class DirectoryPlan:
@@ -130,17 +133,38 @@ def carry_out(
     ``note`` is called when all names are changed and durable, in front of the return of the first cookie.
     Raises what it raises, and StorageError.
     """
+    _settle(fs, plans, back=back)
     for directory in plans:
         _take_cookie(fs, directory)
     for directory, plan in plans.items():
         _write_last_id(fs, directory, plan, back=back)
-        moves = [(new, old) for old, new in reversed(plan.moves)] if back else plan.moves
-        _move_all(fs, directory, moves)
+        _move_all(fs, directory, _moves(plan, back=back))
         if back:
             _remove_empty(fs, directory, plan.kept)
     note()
     for directory in reversed(tuple(plans)):
         _return_cookie(fs, directory)
+
+
+def _moves(plan: DirectoryPlan, *, back: bool) -> Sequence[tuple[str, str]]:
+    return [(new, old) for old, new in reversed(plan.moves)] if back else plan.moves
+
+
+def _settle(fs: WritableFileSystem, plans: Mapping[str, DirectoryPlan], *, back: bool) -> None:
+    """Make durable what a run that was killed has moved, and note durably which way this one goes.
+
+    The other way the folders would be synced in the wrong order: where the old name of a file is known to be
+    gone before the new one is durable, a power cut takes the file.
+    """
+    mark = join(next(iter(plans)), CONVERSION_NAME, _BACK_NAME)
+    went_back = fs.status(mark) is not None
+    for directory, plan in plans.items():
+        _sync(fs, directory, dict(_moves(plan, back=went_back)))
+    if back and not went_back:
+        fs.replace(mark, b"")
+    elif went_back and not back:
+        fs.remove(mark)
+        fs.sync_directory(dirname(mark))
 
 
 def _take_cookie(fs: WritableFileSystem, directory: str) -> None:
