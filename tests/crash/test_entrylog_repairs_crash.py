@@ -19,6 +19,7 @@ from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import QUARANTINE_NAME
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.bookie_in_memory import ROOT, BookieInMemory
 from tests.support.grades import steps
 from tests.support.manual_clock import ManualClock
@@ -186,3 +187,17 @@ def stopped_at(
     else:
         pytest.fail("it never ends")
     assert step > 10
+
+
+@pytest.mark.parametrize("noted", [b"", b"0\n", b"30\n"])
+def test_a_log_that_goes_away_counts_and_hides_no_later_one(made: Made, noted: bytes) -> None:
+    """A Java bookie believes the file, sees no quarantine, and would come to 2f again."""
+    before = made.bookie.again()
+    content = {
+        f"{CURRENT}/lastId": noted,
+        f"{CURRENT}/30.log": before.disk.files[f"{CURRENT}/{log_name(LOG_ID)}"],
+        f"{CURRENT}/{QUARANTINE_NAME}/2f.log": b"",
+    }
+    bookie = BookieInMemory(MemoryFileSystem(before.disk.files | content))
+    quarantine(bookie)
+    assert bookie.disk.files[f"{CURRENT}/lastId"] == b"30\n"

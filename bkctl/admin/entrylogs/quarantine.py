@@ -20,6 +20,7 @@ from bkctl.clock import Clock
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.last_id import LAST_ID_BYTES_MAX, LAST_ID_NAME, decode_last_id, encode_last_id
 from bkctl.codec.quarantine_manifest import QuarantineManifest, encode_manifest, manifest_name
+from bkctl.engine.entrylog.log_allocator import LogIds
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.directory import QUARANTINE_NAME, first_bytes
 from bkctl.scan.quarantined_logs import quarantined_logs
@@ -85,17 +86,26 @@ def quarantine_log(fs: WritableFileSystem, clock: Clock, move: Move, reason: str
             moves_file(move.source, move.target),
         ],
     )
-    note_id(fs, last_id, move.log_id)
+    note_id(fs, place, move.log_id)
     set_aside(fs, move, QuarantineManifest(move.log_id, place.log.size_bytes, reason, clock.time_ms()))
     repair.finish()
 
 
-def note_id(fs: WritableFileSystem, last_id: str, log_id: int) -> None:
-    """Let ``lastId`` count a log whose name is going away. Raises StorageError."""
+def note_id(fs: WritableFileSystem, place: LogPlace, log_id: int) -> None:
+    """Let ``lastId`` count a log whose name is going away. Raises StorageError.
+
+    Where it says nothing, or 0, a bookie goes by the names of the logs. Once it says something, Java's does
+    not look at the names any more, so that it gets the largest id there is.
+    """
+    last_id = join(place.current_dir, LAST_ID_NAME)
     try:
         noted = decode_last_id(first_bytes(fs, last_id, LAST_ID_BYTES_MAX))
     except (CorruptionError, NotFoundError):
         noted = -1
+    if noted <= 0:
+        ids = LogIds(place.log_dirs, fs)
+        ids.open()
+        log_id = max(log_id, ids.last)
     if noted < log_id:
         fs.replace(last_id, encode_last_id(log_id))
 

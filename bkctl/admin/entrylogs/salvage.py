@@ -211,7 +211,7 @@ def salvage_log(
             *([] if place.in_quarantine else [moves_file(move.source, move.target)]),
         ],
     )
-    note_id(fs, last_id, max(place.log.log_id, salvage.target or 0))
+    note_id(fs, place, max(place.log.log_id, salvage.target or 0))
     if salvage.target is not None:
         _copy(fs, salvage, salvage.target, book, databases, advance)
         _move_rows(fs, place, salvage.target, databases)
