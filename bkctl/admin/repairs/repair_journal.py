@@ -345,9 +345,16 @@ def _change(fs: FileSystem, intent: Intent, places: Sequence[str], home: str, ke
     return RepairChange(intent.what, name, kept=relpath(join(folder, kept_name), home))
 
 
-def _new_time_ms(fs: FileSystem, clock: Clock, places: Sequence[str]) -> int:
-    """Return the time of a new record: behind those of all others, also where the clock went back."""
-    newest = max((found.record.time_ms for found in find_repairs(fs, places)), default=-1)
+def _new_time_ms(fs: WritableFileSystem, clock: Clock, places: Sequence[str]) -> int:
+    """Return the time of a new record: behind those of all others, also where the clock went back.
+
+    The others are durable then. One that a kill at its end has left is seen as done, and a power cut behind
+    the new repair would make it one that was cut off: taking it back would take the new one.
+    """
+    others = find_repairs(fs, places)
+    for found in others:
+        fs.sync_directory(found.folder)
+    newest = max((found.record.time_ms for found in others), default=-1)
     return min(max(clock.time_ms(), newest + 1), _TIME_MS_MAX)
 
 

@@ -11,7 +11,10 @@ from bkctl.admin.repairs.repair_journal import (
     note_moves,
     state_before,
 )
-from bkctl.errors import NoSpaceError
+from bkctl.admin.repairs.repair_undo import settle_unfinished
+from bkctl.errors import NoSpaceError, StorageError
+from bkctl.vfs.base import WritableFileSystem
+from bkctl.vfs.faulty import FaultyFileSystem
 from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.manual_clock import ManualClock
 
@@ -81,3 +84,24 @@ def test_a_repair_that_is_noted_when_it_is_done_leaves_no_empty_folder() -> None
         )
     assert files.files == FILES
     assert "bkctl-repairs" not in files.names(CURRENT)
+
+
+def test_a_record_that_a_kill_has_left_unsynced_is_durable_before_the_next_repair() -> None:
+    """Else a power cut makes the first repair one that was cut off, and taking it back takes the second."""
+
+    def set_mark(system: WritableFileSystem, content: bytes) -> None:
+        settle_unfinished(system, [CURRENT])
+        repair = begin_repair(system, ManualClock(), [CURRENT], "a repair", "", INTENTS[:1])
+        system.replace(f"{CURRENT}/lastMark", content)
+        repair.finish()
+
+    whole = FaultyFileSystem(MemoryFileSystem(FILES))
+    set_mark(whole, b"the first")
+    for step in range(whole.points):
+        files = MemoryFileSystem(FILES)
+        with pytest.raises(StorageError):
+            set_mark(FaultyFileSystem(files, crash_after=step), b"the first")
+        set_mark(files, b"the second")
+        left = files.crash()
+        settle_unfinished(left, [CURRENT])
+        assert left.files[f"{CURRENT}/lastMark"] == b"the second", step
