@@ -41,7 +41,6 @@ from bkctl.admin.index.rebuild.state import (
     WorkDirectory,
     drop_whole,
     read_json,
-    remove_tree,
     sync_directory,
     write_json,
 )
@@ -256,7 +255,7 @@ class IdxRebuild:
             marker = None
         resumed = marker is not None and self._still_fits(marker["logs"], old, found, headers)
         if marker is None or not resumed:
-            remove_tree(self._main.at(SWAP_MARKER))
+            self._main.forget_swap()
             slots = self._build(old, found, headers)
             found.check_unchanged()
             marker = {
@@ -287,7 +286,7 @@ class IdxRebuild:
             if os.path.isdir(swap.backup):
                 backups.append(swap.backup)
         if resumed and not self._are_sound(marker["slots"], found):
-            remove_tree(self._main.at(SWAP_MARKER))
+            self._main.forget_swap()
             return self._replace(old, found, headers, differences, backups)
         if self._options.drop_old:
             for backup in backups:

@@ -18,6 +18,7 @@ from bkctl.admin.index.rebuild.state import WorkDirectory, read_json, sync_direc
 from bkctl.codec.file_info import index_path
 from bkctl.errors import as_storage_errors, storage_error
 from bkctl.scan.idx_tree import is_hex_folder
+from bkctl.vfs import PosixFileSystem
 
 _KEPT = "kept.json"
 
@@ -58,14 +59,19 @@ class IdxSwap:
         """Rename every new file over the old one. May be called again after a kill. Raises StorageError."""
         with as_storage_errors(self.current):
             for folder, _, names in os.walk(self.tree):
+                there = os.path.join(self.current, os.path.relpath(folder, self.tree))
+                if not names:
+                    if os.path.isdir(there):
+                        sync_directory(there)  # a run that was killed may have moved the last file
+                    continue
+                # Its name is durable, in the folder above as well, before a file leaves the tree for it.
+                PosixFileSystem().make_directories(there)
                 for name in names:
-                    source = os.path.join(folder, name)
-                    target = os.path.join(self.current, os.path.relpath(source, self.tree))
-                    os.makedirs(os.path.dirname(target), exist_ok=True)
+                    source, target = os.path.join(folder, name), os.path.join(there, name)
                     os.replace(source, target)
                     if os.path.lexists(f"{target}.rloc"):
                         os.unlink(f"{target}.rloc")  # its content is in the backup
-                    sync_directory(os.path.dirname(target))
+                    sync_directory(there)
             sync_directory(self.current)
 
     def remove_files(self, ledgers: Sequence[int]) -> None:

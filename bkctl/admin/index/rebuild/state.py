@@ -118,6 +118,15 @@ class WorkDirectory:
         for name in names:
             remove_tree(self.at(name))
 
+    def forget_swap(self) -> None:
+        """Remove the marker of a swap, durably: what is built next is not what it is about.
+
+        Raises StorageError.
+        """
+        self.discard(SWAP_MARKER)
+        if os.path.isdir(self.path):
+            sync_directory(self.path)
+
     def drop(self) -> None:
         """Remove the work directory, if there is one; in one step for whoever looks. Raises StorageError."""
         if os.path.lexists(self.path):

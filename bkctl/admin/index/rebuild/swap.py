@@ -104,7 +104,7 @@ def earlier_result(swap: Swap, fingerprint: str, *, only_in_place: bool = False)
         return result
     # The result is not used, but the swap is finished: the old database must get its name.
     finish_exchange(swap)
-    remove_tree(swap.work.at(SWAP_MARKER))
+    swap.work.forget_swap()
     return None
 
 

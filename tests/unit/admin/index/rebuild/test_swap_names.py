@@ -1,0 +1,71 @@
+"""Names that a swap of an index makes or removes are durable before anything relies on them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bkctl.admin.index.rebuild.idx_swap import IdxSwap
+from bkctl.admin.index.rebuild.state import SWAP_MARKER, WorkDirectory, write_json
+from bkctl.admin.index.rebuild.swap import Swap, earlier_result
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """The names in each directory when it was synced last."""
+    found: dict[str, list[str]] = {}
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if os.path.isdir(path):
+            found[path] = sorted(os.listdir(path))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return found
+
+
+@pytest.mark.parametrize("left_by_a_kill", ["", "0", "0/1"])
+def test_a_folder_of_index_files_that_was_not_there_has_a_durable_name(
+    tmp_path: Path, synced: dict[str, list[str]], left_by_a_kill: str
+) -> None:
+    current, tree = tmp_path / "current", tmp_path / "tree"
+    (current / left_by_a_kill).mkdir(parents=True)
+    (tree / "0" / "1").mkdir(parents=True)
+    (tree / "0" / "1" / "1.idx").write_bytes(b"header and slots")
+    work = WorkDirectory(str(tmp_path / "work"))
+    IdxSwap(str(current), work, str(tree), str(tmp_path / "backup")).put_in_place()
+    assert (current / "0" / "1" / "1.idx").read_bytes() == b"header and slots"
+    assert synced[str(current)] == ["0"]
+    assert synced[str(current / "0")] == ["1"]
+    assert synced[str(current / "0" / "1")] == ["1.idx"]
+
+
+def test_a_file_that_a_kill_has_left_moved_is_durable(tmp_path: Path, synced: dict[str, list[str]]) -> None:
+    current, tree = tmp_path / "current", tmp_path / "tree"
+    (current / "0" / "1").mkdir(parents=True)
+    (current / "0" / "1" / "1.idx").write_bytes(b"header and slots")
+    (tree / "0" / "1").mkdir(parents=True)
+    work = WorkDirectory(str(tmp_path / "work"))
+    IdxSwap(str(current), work, str(tree), str(tmp_path / "backup")).put_in_place()
+    assert synced[str(current / "0" / "1")] == ["1.idx"]
+
+
+def test_a_marker_that_holds_no_more_is_gone_for_good_before_another_index_is_built(
+    tmp_path: Path, synced: dict[str, list[str]]
+) -> None:
+    """Back behind a power cut it would give the name of the old index to what is half built by then."""
+    work = WorkDirectory(str(tmp_path / "locations.bkctl-rebuild"))
+    work.prepare()
+    live = tmp_path / "locations"
+    live.mkdir()
+    (live / "IDENTITY").write_text("one")
+    write_json(
+        work.at(SWAP_MARKER),
+        {"backup": "locations.BACKUP-x", "identity": "one", "fingerprint": "old", "result": {}},
+    )
+    assert earlier_result(Swap(str(tmp_path), "locations", work), "new") is None
+    assert synced[work.path] == os.listdir(work.path) == []
