@@ -20,7 +20,7 @@ from types import TracebackType
 
 from bkctl.directories.half_converted import refuse_half_converted
 from bkctl.directories.ownership import give_to_owner
-from bkctl.errors import NotFoundError, RefusedError, StorageError
+from bkctl.errors import NotFoundError, RefusedError, StorageError, storage_error
 from bkctl.kvstore.lock_holder import (
     OpenFile,
     flock_holder,
@@ -177,10 +177,23 @@ def _refuse_half_undone(directory: str) -> None:
     folder = os.path.join(directory, REPAIRS_NAME)
     try:
         numbers = os.listdir(folder)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return
-    if any(os.path.lexists(os.path.join(folder, number, COOKIE_NAME)) for number in numbers):
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    if any(_is_there(os.path.join(folder, number, COOKIE_NAME)) for number in numbers):
         raise RefusedError(f"{directory}: an undo of a repair was cut off; run it again: bkctl repair undo")
+
+
+def _is_there(path: str) -> bool:
+    """Return whether there is such a name; that it cannot be looked at does not say that there is none."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise storage_error(error, path) from error
+    return True
 
 
 def _holders(directory: str) -> tuple[list[Holder], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from bkctl.directories import holders as module
 from bkctl.directories.holders import DirectoryLock, holders, is_dirty
-from bkctl.errors import NotFoundError, RefusedError
+from bkctl.errors import NotFoundError, RefusedError, StorageError
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 
@@ -207,3 +208,29 @@ def test_no_such_directory(tmp_path: Path) -> None:
     for call in (lambda: holders(str(tmp_path / "none")), DirectoryLock(str(tmp_path / "none")).__enter__):
         with pytest.raises(NotFoundError):
             call()
+
+
+@pytest.mark.parametrize("call", ["listdir", "lstat"])
+def test_records_that_cannot_be_looked_at_may_be_of_an_undo_that_was_cut_off(
+    current: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    folder = current / "bkctl-repairs" / "20261123T051500Z"
+    folder.mkdir(parents=True)
+    (folder / "VERSION").write_bytes(b"cookie")
+    original = getattr(os, call)
+
+    def fail(path: str, **options: object) -> object:
+        if "bkctl-repairs" in str(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return original(path, **options)
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(StorageError, match="bkctl-repairs"), DirectoryLock(str(current)):
+        pass
+
+
+def test_a_file_among_the_records_is_none(current: Path) -> None:
+    (current / "bkctl-repairs").mkdir()
+    (current / "bkctl-repairs" / "a file").write_bytes(b"")
+    with DirectoryLock(str(current)):
+        pass
