@@ -40,7 +40,6 @@ from bkctl.scan.files.paths import directories
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 from bkctl.vfs.replacing import TEMPORARY_SUFFIX
 
-_UNFINISHED = (RepairState.KEEPING, RepairState.BEGUN, RepairState.UNDOING, RepairState.UNDONE)
 #: So many differences are named in a refusal.
 _NAMED = 3
 
@@ -97,10 +96,18 @@ def unfinished_repairs(fs: FileSystem, directories: Sequence[str]) -> Iterator[F
 
 
 def unfinished(fs: FileSystem, repairs: Sequence[FoundRepair]) -> Iterator[FoundRepair]:
-    """Yield those of some repairs that are to be taken back, the last one first. Raises StorageError."""
+    """Yield those of some repairs that are to be taken back, the last one first. Raises StorageError.
+
+    One behind which another one was finished stays: to take it back would take that one's changes, too.
+    """
+    finished: set[str] = set()
     for found in reversed(repairs):
         state = found.record.state
-        if state in _UNFINISHED and (state is not RepairState.BEGUN or why_not(fs, found) is None):
+        if state is RepairState.DONE:
+            finished.update(found.directories)
+        elif state is not RepairState.BEGUN or (
+            finished.isdisjoint(found.directories) and why_not(fs, found) is None
+        ):
             yield found
 
 

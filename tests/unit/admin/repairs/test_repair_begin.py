@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bkctl.admin.repairs.repair_chain import last_repair
 from bkctl.admin.repairs.repair_journal import (
     begin_repair,
     changes_database,
@@ -11,7 +12,7 @@ from bkctl.admin.repairs.repair_journal import (
     note_moves,
     state_before,
 )
-from bkctl.admin.repairs.repair_undo import settle_unfinished
+from bkctl.admin.repairs.repair_undo import settle_unfinished, undo
 from bkctl.errors import NoSpaceError, StorageError
 from bkctl.vfs.base import WritableFileSystem
 from bkctl.vfs.faulty import FaultyFileSystem
@@ -105,3 +106,18 @@ def test_a_record_that_a_kill_has_left_unsynced_is_durable_before_the_next_repai
         left = files.crash()
         settle_unfinished(left, [CURRENT])
         assert left.files[f"{CURRENT}/lastMark"] == b"the second", step
+
+
+def test_a_repair_that_was_cut_off_is_not_taken_back_behind_one_that_was_finished_since() -> None:
+    """It began, and was killed, when the other one had looked for such ones and had no lock yet."""
+    files = MemoryFileSystem(FILES)
+    begin_repair(files, ManualClock(), [CURRENT], "a repair", "", INTENTS[:1])
+    files.replace(f"{CURRENT}/lastMark", b"the first")
+    later = begin_repair(files, ManualClock(), [CURRENT, JOURNAL], "a repair", "", INTENTS[:1])
+    files.replace(f"{CURRENT}/lastMark", b"the second")
+    later.finish()
+    settle_unfinished(files, [CURRENT])
+    assert files.files[f"{CURRENT}/lastMark"] == b"the second"
+    undo(files, last_repair(files, [CURRENT]))
+    settle_unfinished(files, [CURRENT])
+    assert files.files == FILES
