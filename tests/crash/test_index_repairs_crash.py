@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -18,7 +18,7 @@ from bkctl.client.ops.create import NewLedger
 from bkctl.codec.cookie import Cookie
 from bkctl.codec.file_info import KEY_AT
 from bkctl.codec.ledger_data import decode_ledger_data, encode_ledger_data, encode_ledger_key
-from bkctl.errors import BkctlError
+from bkctl.errors import BkctlError, RefusedError
 from bkctl.types import DigestType
 from tests.support import cluster_dumps
 from tests.support.bookie_in_memory import ROOT, BookieInMemory
@@ -53,12 +53,16 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return BookieInMemory(type(found.disk)(files))
 
 
+def known_of(ledgers: Iterable[int]) -> KnownLedgers:
+    metadata = NewLedger(1, 1, 1, DigestType.CRC32C, b"secret").metadata(("bookie:3181",))
+    dump = cluster_dumps.dump_of(dict.fromkeys(ledgers, metadata), marked=False, instance_id=None)
+    cookie = Cookie(5, "bookie:3181", "/j", "1\t/l", None)
+    return KnownLedgers.of(DumpedCluster(dump, trusted=True), cookie, None)
+
+
 def repair_it(bookie: BookieInMemory) -> None:
     settle_unfinished(bookie.files, [CURRENT])
-    metadata = NewLedger(1, 1, 1, DigestType.CRC32C, b"secret").metadata(("bookie:3181",))
-    dump = cluster_dumps.dump_of(dict.fromkeys(LIVE, metadata), marked=False, instance_id=None)
-    cookie = Cookie(5, "bookie:3181", "/j", "1\t/l", None)
-    known = KnownLedgers.of(DumpedCluster(dump, trusted=True), cookie, None)
+    known = known_of(LIVE)
     plan = plan_repair(bookie.files, CURRENT, known, bookie.databases)
     assert plan.changes
     repair_on_record(bookie.files, ManualClock(), [CURRENT], [plan], {CURRENT: known}, bookie.databases)
@@ -99,3 +103,17 @@ def test_a_stop_at_any_step_is_taken_back(whole: BookieInMemory, do: Do) -> None
     else:
         pytest.fail("it never ends")
     assert step > 10
+
+
+def test_what_was_not_planned_is_not_done(whole: BookieInMemory) -> None:
+    """A ledger that is deleted while the operator thinks would go with locations that no record keeps."""
+    bookie = whole.again()
+    before = bookie.content
+    known, later = known_of([*LIVE, 3]), known_of(LIVE)
+    plan = plan_repair(bookie.files, CURRENT, known, bookie.databases)
+    if not plan.operations:
+        later = known_of([])
+    with pytest.raises(RefusedError, match="run it again"):
+        repair_on_record(bookie.files, ManualClock(), [CURRENT], [plan], {CURRENT: later}, bookie.databases)
+    settle_unfinished(bookie.files, [CURRENT])
+    assert bookie.content == before

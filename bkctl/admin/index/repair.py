@@ -150,12 +150,15 @@ def repair_on_record(
 
     ``dirs`` are those of the plans, and others in which a start of the bookie leaves a trace; they have the
     record.
-    Returns what was done. Raises as :func:`repair`; ``settle_unfinished`` takes back what was reached.
+    Returns what was done. Raises as :func:`repair`, and RefusedError where it would be something else by now;
+    ``settle_unfinished`` takes back what was reached.
     """
     intents = [intent for plan in plans for intent in _intents(fs, plan)]
     changes = sum(plan.changes for plan in plans)
     record = begin_repair(fs, clock, dirs, MADE_BY, f"{changes} rows", intents)
-    done = [repair(fs, plan.dir, known.get(plan.dir), databases) if plan.changes else plan for plan in plans]
+    done = [
+        repair(fs, plan.dir, known.get(plan.dir), databases, plan) if plan.changes else plan for plan in plans
+    ]
     record.finish()
     return done
 
@@ -175,20 +178,24 @@ def repair(
     current_dir: str,
     known: KnownLedgers | None = None,
     databases: IndexDatabases | None = None,
+    planned: RepairPlan | None = None,
 ) -> RepairPlan:
     """Repair the ledger rows of a directory that a ``DirectoryLock`` holds; return what was done.
 
-    Raises as :func:`plan_repair`, and RefusedError when a process holds a database.
+    With ``planned`` nothing else is done. Raises as :func:`plan_repair`, and RefusedError when a process
+    holds a database.
     """
     opened = databases or rocks_databases()
     directory = join(current_dir, LEDGERS)
     if not is_key_value_store(fs, directory):
         plan = _plan_headers(fs, current_dir, known)
+        _refuse_another(plan, planned)
         for path, key in plan.headers:
             write_key(fs, path, key)
         return plan
     with closing(opened.write(directory)) as ledgers:
         plan = _plan(current_dir, ledgers, known)
+        _refuse_another(plan, planned)
         # Locations first: as long as its row is there, a later run still finds the ledger.
         if plan.deleted and is_key_value_store(fs, join(current_dir, LOCATIONS)):
             with closing(opened.write(join(current_dir, LOCATIONS))) as locations:
@@ -196,6 +203,18 @@ def repair(
         if plan.operations:
             ledgers.write(plan.operations, sync=True)
     return plan
+
+
+def _refuse_another(plan: RepairPlan, planned: RepairPlan | None) -> None:
+    """Raise RefusedError for changes that were not planned: the record keeps nothing of what they change."""
+    if planned is None:
+        return
+    if (plan.operations, plan.deleted, plan.headers) != (
+        planned.operations,
+        planned.deleted,
+        planned.headers,
+    ):
+        raise RefusedError(f"{plan.dir}: the metadata have changed since this was planned; run it again")
 
 
 def _plan_headers(fs: FileSystem, current_dir: str, known: KnownLedgers | None) -> RepairPlan:
