@@ -72,6 +72,7 @@ ASIDE = f"{HOME}/bkctl-quarantine"
 FILES = {
     f"{HOME}/VERSION": b"cookie",
     f"{HOME}/1.log": b"records" * 100,
+    f"{HOME}/lastId": b"1",
     f"{HOME}/lastMark": b"0123456789abcdef",
     f"{HOME}/ledgers/CURRENT": b"MANIFEST-1",
     f"{HOME}/ledgers/MANIFEST-1": b"m" * 100,
@@ -89,6 +90,7 @@ def repaired() -> MemoryFileSystem:
         changes_file(f"{JOURNAL}/lastMark"),
         makes_directory(ASIDE),
         moves_file(f"{HOME}/1.log", f"{ASIDE}/1.log"),
+        changes_file(f"{HOME}/lastId"),
     ]
     repair = begin_repair(fs, ManualClock(), [HOME, JOURNAL], "a repair", "", intents)
     for path in (f"{HOME}/lastMark", f"{HOME}/ledgers/CURRENT", f"{JOURNAL}/lastMark"):
@@ -128,6 +130,20 @@ def test_what_a_kill_left_unsynced_is_synced_before_anything_relies_on_it() -> N
         if not was_killed:
             break
     assert killed > 40
+
+
+def test_what_is_kept_goes_before_the_record_that_says_where_it_is() -> None:
+    """Without a record nobody finds it, and it takes room for good."""
+    for step in range(STEPS_MAX):
+        for seed in range(4):
+            fs = repaired()
+            is_cut = undone(fs, step)
+            left = fs.crash(random.Random(f"{step} {seed}"))
+            undone(left)
+            assert left.files == FILES, (step, seed)
+        if not is_cut:
+            break
+    assert step > 40
 
 
 class NotedFileSystem(FaultyFileSystem):

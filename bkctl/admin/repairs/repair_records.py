@@ -156,6 +156,7 @@ def remove_repair(fs: WritableFileSystem, home: str, directories: Sequence[str],
     """
     for directory in sorted(directories, key=lambda path: path == home):
         folder = join(directory, REPAIRS_NAME)
+        _remove_kept(fs, join(folder, number))
         remove_folder(fs, join(folder, number))
         if not _is_folder(fs, folder):
             continue
@@ -165,6 +166,19 @@ def remove_repair(fs: WritableFileSystem, home: str, directories: Sequence[str],
         if not fs.names(folder):
             fs.remove_directory(folder)
             fs.sync_directory(directory)
+
+
+def _remove_kept(fs: WritableFileSystem, folder: str) -> None:
+    """Remove all but the record, durably: nobody finds what a power cut would leave without it."""
+    if not _is_folder(fs, folder):
+        return
+    for name in fs.names(folder):
+        path = join(folder, name)
+        if _is_folder(fs, path):
+            remove_folder(fs, path)
+        elif name != RECORD_NAME:
+            fs.remove(path)
+    fs.sync_directory(folder)
 
 
 def _is_folder(fs: FileSystem, path: str) -> bool:
