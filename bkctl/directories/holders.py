@@ -34,6 +34,7 @@ from bkctl.kvstore.planted import refuse_planted_link
 from bkctl.scan.directory import COOKIE_NAME, DIRTY_NAME, REPAIRS_NAME
 from bkctl.scan.directory import REBUILD_SUFFIX as WORK_SUFFIX
 from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.presence import is_there
 
 DATABASES = ("locations", "ledgers", "metadata-cache")
 _DELETED = " (deleted)"
@@ -181,19 +182,8 @@ def _refuse_half_undone(directory: str) -> None:
         return
     except OSError as error:
         raise storage_error(error, folder) from error
-    if any(_is_there(os.path.join(folder, number, COOKIE_NAME)) for number in numbers):
+    if any(is_there(os.path.join(folder, number, COOKIE_NAME)) for number in numbers):
         raise RefusedError(f"{directory}: an undo of a repair was cut off; run it again: bkctl repair undo")
-
-
-def _is_there(path: str) -> bool:
-    """Return whether there is such a name; that it cannot be looked at does not say that there is none."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise storage_error(error, path) from error
-    return True
 
 
 def _holders(directory: str) -> tuple[list[Holder], int]:

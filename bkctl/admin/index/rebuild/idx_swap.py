@@ -19,6 +19,7 @@ from bkctl.codec.file_info import index_path
 from bkctl.errors import as_storage_errors, storage_error
 from bkctl.scan.idx_tree import is_hex_folder
 from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.presence import is_there
 
 _KEPT = "kept.json"
 
@@ -44,7 +45,7 @@ class IdxSwap:
         with as_storage_errors(self.current):
             for name in _folder_names(self.current):
                 _link_files(os.path.join(self.current, name), os.path.join(self.backup, name))
-            if os.path.isdir(self.backup):
+            if is_there(self.backup):
                 sync_tree(self.backup)
         write_json(self.work.at(_KEPT), {"backup": os.path.basename(self.backup)})
         sync_directory(self.current)
@@ -69,7 +70,7 @@ class IdxSwap:
                 for name in names:
                     source, target = os.path.join(folder, name), os.path.join(there, name)
                     os.replace(source, target)
-                    if os.path.lexists(f"{target}.rloc"):
+                    if is_there(f"{target}.rloc"):
                         os.unlink(f"{target}.rloc")  # its content is in the backup
                     sync_directory(there)
             sync_directory(self.current)
@@ -83,7 +84,7 @@ class IdxSwap:
             for ledger in ledgers:
                 live = os.path.join(self.current, index_path(ledger))
                 for path in (live, f"{live}.rloc"):
-                    if os.path.lexists(path):
+                    if is_there(path):
                         os.unlink(path)
                 sync_directory(os.path.dirname(live))
 
@@ -108,5 +109,5 @@ def _link_files(folder: str, kept: str) -> None:
         there = os.path.join(kept, entry.name)
         if entry.is_dir(follow_symlinks=False):
             _link_files(entry.path, there)
-        elif not os.path.lexists(there):
+        elif not is_there(there):
             os.link(entry.path, there, follow_symlinks=False)

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from bkctl.errors import NotFoundError, RefusedError, StorageError, as_storage_errors, storage_error
 from bkctl.scan.directory import LogFile
+from bkctl.vfs.presence import is_there
 from bkctl.vfs.small_file import read_small_file
 
 if TYPE_CHECKING:
@@ -129,12 +130,12 @@ class WorkDirectory:
 
     def drop(self) -> None:
         """Remove the work directory, if there is one; in one step for whoever looks. Raises StorageError."""
-        if os.path.lexists(self.path):
+        if is_there(self.path):
             drop_whole(self.path)
 
     def exists(self, *names: str) -> bool:
         """Return whether there is such a path in the work directory."""
-        return os.path.lexists(self.at(*names))
+        return is_there(self.at(*names))
 
     def manifest_path(self, log_id: int) -> str:
         """Return the path of the manifest of a log."""

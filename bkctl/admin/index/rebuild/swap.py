@@ -33,6 +33,7 @@ from bkctl.admin.index.rebuild.state import (
 )
 from bkctl.errors import NotFoundError, RefusedError, StorageError, as_storage_errors, storage_error
 from bkctl.scan.directory import REBUILD_SUFFIX
+from bkctl.vfs.presence import is_there
 from bkctl.vfs.small_file import read_small_file
 
 BACKUP = ".BACKUP-"
@@ -85,7 +86,7 @@ def backup_stamp() -> str:
 
 def has_marker(work_path: str) -> bool:
     """Return whether a work folder may have a verified index in it, or had one that is in place."""
-    return os.path.lexists(os.path.join(work_path, SWAP_MARKER))
+    return is_there(os.path.join(work_path, SWAP_MARKER))
 
 
 def earlier_result(swap: Swap, fingerprint: str, *, only_in_place: bool = False) -> dict[str, Any] | None:
@@ -118,7 +119,7 @@ def announce(swap: Swap, stamp: str, fingerprint: str, result: dict[str, Any]) -
         raise StorageError(f"{swap.fresh}: the new database has no IDENTITY", path=swap.fresh)
     _sync_tree(swap.fresh)
     name = f"{swap.name}{BACKUP}{stamp}"
-    if os.path.lexists(os.path.join(swap.current, name)):
+    if is_there(os.path.join(swap.current, name)):
         raise RefusedError(f"{os.path.join(swap.current, name)}: is there already; run the command again")
     marker = {"backup": name, "identity": identity, "fingerprint": fingerprint, "result": result}
     write_json(swap.work.at(SWAP_MARKER), marker)
@@ -131,7 +132,7 @@ def finish_exchange(swap: Swap) -> None:
     marker = read_json(swap.work.at(SWAP_MARKER))
     if marker is None:
         return
-    between = not os.path.lexists(swap.live) and os.path.lexists(os.path.join(swap.current, marker["backup"]))
+    between = not is_there(swap.live) and is_there(os.path.join(swap.current, marker["backup"]))
     if between or _identity(swap.live) == marker["identity"]:
         exchange(swap)
 
@@ -149,7 +150,7 @@ def exchange(swap: Swap) -> str | None:
     backup = os.path.join(swap.current, marker["backup"])
     if _identity(swap.live) != marker["identity"]:
         _put_in_place(swap, backup)
-    if os.path.lexists(swap.fresh):
+    if is_there(swap.fresh):
         # Exchanged: the old database stands in the work directory.
         try:
             os.rename(swap.fresh, backup)
@@ -157,12 +158,12 @@ def exchange(swap: Swap) -> str | None:
             raise storage_error(error, backup) from error
         sync_directory(swap.work.path)
         sync_directory(swap.current)
-    return backup if os.path.lexists(backup) else None
+    return backup if is_there(backup) else None
 
 
 def _put_in_place(swap: Swap, backup: str) -> None:
     try:
-        if not os.path.lexists(swap.live):
+        if not is_there(swap.live):
             os.rename(swap.fresh, swap.live)
         elif not _exchange_names(swap.fresh, swap.live):
             os.rename(swap.live, backup)

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from bkctl.admin.index.rebuild.state import drop_whole, sync_directory
 from bkctl.admin.index.rebuild.swap import has_marker
 from bkctl.errors import BkctlError
+from bkctl.vfs.presence import is_there
 
 
 @contextmanager
@@ -25,14 +26,14 @@ def removed_on_failure(
     one for that, and where ``recheck`` finds somebody else at work. A folder that was there before is an
     earlier run's, which goes on with it. After a kill nothing is removed.
     """
-    before = {path for path in paths if os.path.lexists(path)}
+    before = {path for path in paths if is_there(path)}
     try:
         yield
     except BkctlError:
-        made = [path for path in paths if path not in before and os.path.lexists(path)]
-        if made and not has_begun() and not any(map(has_marker, paths)):
-            # That the folders cannot be removed would hide the error that they are removed for.
-            with suppress(BkctlError):
+        # That the folders cannot be removed would hide the error that they are removed for.
+        with suppress(BkctlError):
+            made = [path for path in paths if path not in before and is_there(path)]
+            if made and not has_begun() and not any(map(has_marker, paths)):
                 recheck()
                 _remove(made)
         raise

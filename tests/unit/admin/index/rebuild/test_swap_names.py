@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 from bkctl.admin.index.rebuild.idx_swap import IdxSwap
 from bkctl.admin.index.rebuild.state import SWAP_MARKER, WorkDirectory, write_json
-from bkctl.admin.index.rebuild.swap import Swap, earlier_result
+from bkctl.admin.index.rebuild.swap import Swap, earlier_result, exchange
+from bkctl.errors import StorageError
 
 
 @pytest.fixture
@@ -69,3 +71,32 @@ def test_a_marker_that_holds_no_more_is_gone_for_good_before_another_index_is_bu
     )
     assert earlier_result(Swap(str(tmp_path), "locations", work), "new") is None
     assert synced[work.path] == os.listdir(work.path) == []
+
+
+@pytest.mark.parametrize("name", ["fresh", "backup"])
+def test_an_old_index_that_cannot_be_looked_at_is_not_one_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Behind an exchange the work folder goes, and with it the old index where that is thought to be gone."""
+    current, work = tmp_path / "current", WorkDirectory(str(tmp_path / "work"))
+    swap = Swap(str(current), "locations", work)
+    for path, identity in ((current / "locations", "new"), (tmp_path / "work" / "database", "old")):
+        path.mkdir(parents=True)
+        (path / "IDENTITY").write_text(identity)
+    marker = {"backup": "locations.BACKUP", "identity": "new", "fingerprint": "", "result": {}}
+    write_json(work.at(SWAP_MARKER), marker)
+    failing = {"fresh": swap.fresh, "backup": swap.backup}[name]
+    lstat = os.lstat
+
+    def fails(path: str) -> os.stat_result:
+        if path == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return lstat(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", fails)
+        with pytest.raises(StorageError, match="Input/output error"):
+            exchange(swap)
+    backup = exchange(swap)
+    assert backup == swap.backup
+    assert (Path(backup) / "IDENTITY").read_text() == "old"
