@@ -14,7 +14,7 @@ from bkctl.codec.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.ledger_filter import creation_ms
-from bkctl.server.http.replies import as_json, flag, ledger_id, metadata_of, number, number_or
+from bkctl.server.http.replies import as_json, flag, ledger_id, metadata_of, number, number_or, text_of
 from bkctl.types import LedgerState
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _shown(
         elif decode:
             yield str(ledger), metadata_values(stored, secret=secret)
         else:
-            yield str(ledger), _raw(stored.metadata, secret=secret).decode("utf-8", "replace")
+            yield str(ledger), text_of(_raw(stored.metadata, secret=secret))
 
 
 def _raw(metadata: LedgerMetadata, *, secret: bool) -> bytes:

@@ -38,6 +38,17 @@ _STATUSES: tuple[tuple[type[BkctlError], int], ...] = (
 )
 
 
+#: The code of a surrogate, whole or without its end, in UTF-8, which has none: one sign in Java's texts, and
+#: as many as there are bytes in Python's. Its first byte stands nowhere but at the beginning of a sign.
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_UNREADABLE = "\ufffd".encode()
+
+
+def text_of(data: bytes) -> str:
+    """Return bytes as Java shows them, ``new String(data, UTF_8)``, with a sign for what is no UTF-8."""
+    return _SURROGATE.sub(_UNREADABLE, data).decode("utf-8", "replace")
+
+
 class NotStartedError(BkctlError):
     """The part of the bookie that is asked for does not run yet, or not any more."""
 
