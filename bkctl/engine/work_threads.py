@@ -9,6 +9,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
+from bkctl.errors import SyncError
+
 _Item = TypeVar("_Item")
 
 
@@ -48,6 +50,16 @@ class WorkThreads:
         self._start(go_on, min(self._threads_max, count) - 1)
         go_on()
         return [failure for failure in (ended.get() for _ in range(count)) if failure is not None]
+
+    def do_all(self, work: Callable[[_Item], object], items: Iterable[_Item]) -> None:
+        """Do the work on each item.
+
+        Raises a failure once no item is being worked on any more, a failed sync first: behind any other one a
+        flush may be tried again.
+        """
+        failures = self.failures_of(work, items)
+        if failures:
+            raise next((each for each in failures if isinstance(each, SyncError)), failures[0])
 
     def _start(self, work: Callable[[], None], threads: int) -> None:
         # Without a thread, or memory for one, the others do its share.

@@ -24,7 +24,6 @@ from bkctl.engine.entrylog.log_allocator import LogAllocator
 from bkctl.engine.entrylog.log_writer import LogWriter
 from bkctl.engine.entrylog.open_logs import OpenLogs
 from bkctl.engine.work_threads import WorkThreads
-from bkctl.errors import SyncError
 from bkctl.vfs.base import WritableFileSystem
 
 _LEDGER_BYTES = 8
@@ -89,7 +88,7 @@ class LogPerLedgerManager(EntryLogManager):
             # Before an index row may name them; and first, because a full disk refuses it.
             self._allocator.note()
         current = [each.log for ledger in self._written if (each := self._current.get(ledger)) is not None]
-        self._sync([*self._rolled, *current])
+        self._threads.do_all(LogWriter.sync, [*self._rolled, *current])
         self._sync_names()
         self._settle([*(log.log_id for log in self._rolled), *self._synced_early])
         self._rolled.clear()
@@ -176,21 +175,11 @@ class LogPerLedgerManager(EntryLogManager):
 
     def _sync_rolled(self) -> None:
         """Make ended logs durable and close them before the force, which has nothing to do for them then."""
-        self._sync(self._rolled)
+        self._threads.do_all(LogWriter.sync, self._rolled)
         for log in self._rolled:
             self._synced_early.add(log.log_id)
             self._open_logs.drop(log.log_id)
         self._rolled.clear()
-
-    def _sync(self, logs: Sequence[LogWriter]) -> None:
-        """Sync all of the logs.
-
-        Raises a failure once none of them is being synced any more, a failed sync first.
-        """
-        failures = self._threads.failures_of(LogWriter.sync, logs)
-        if failures:
-            # Any other one would let the flush be tried again.
-            raise next((each for each in failures if isinstance(each, SyncError)), failures[0])
 
 
 def _ledger_of(key: bytes) -> bytes:

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from posixpath import dirname, join
-from typing import TypeVar
 
 from bkctl.codec.file_info import (
     HEADER_BYTES,
@@ -36,11 +35,9 @@ from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
 from bkctl.engine.interleaved_storage.open_files import OpenFile, OpenFiles
 from bkctl.engine.interleaved_storage.slot_counts import SlotCounts, used_slots
 from bkctl.engine.work_threads import WorkThreads
-from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
+from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError
 from bkctl.vfs import WritableFileSystem
 from bkctl.vfs.file_copy import copy_file
-
-_Item = TypeVar("_Item")
 
 #: No file is so long that it has a slot of this entry: 2^62 bytes.
 ENTRIES_MAX = 1 << 59
@@ -141,7 +138,7 @@ class IndexFiles:
 
     def write_headers(self, headers: Mapping[int, FileInfoHeader]) -> None:
         """Give ledgers these headers, durably; a file is made where there is none."""
-        self._each(self._write_header, list(headers.items()))
+        self._threads.do_all(self._write_header, list(headers.items()))
 
     def remove(self, ledger: int) -> None:
         """Remove the file of a ledger for good."""
@@ -274,7 +271,7 @@ class IndexFiles:
 
     def sync(self) -> None:
         """Make all slots that were set durable. Raises SyncError."""
-        self._each(_sync_pages, list(self._files.unsynced.values()))
+        self._threads.do_all(_sync_pages, list(self._files.unsynced.values()))
         self._files.note_synced()
 
     def last_entry(self, ledger: int) -> int | None:
@@ -356,16 +353,6 @@ class IndexFiles:
         """Give all files back; slots that were not synced are not durable."""
         self._files.close()
         self._threads.close()
-
-    def _each(self, work: Callable[[_Item], None], items: Collection[_Item]) -> None:
-        """Do the work for all items, several at once.
-
-        Raises a failure once none of them is being worked on any more, a failed sync first.
-        """
-        failures = self._threads.failures_of(work, items)
-        if failures:
-            # After any other one the flush may be tried again.
-            raise next((each for each in failures if isinstance(each, SyncError)), failures[0])
 
 
 def _sync_pages(opened: OpenFile) -> None:
