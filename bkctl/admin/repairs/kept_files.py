@@ -112,14 +112,19 @@ def remove_file(fs: WritableFileSystem, path: str) -> None:
         return
 
 
+def is_folder(fs: FileSystem, path: str) -> bool:
+    """Return whether a folder is there, which a link to one is not. Raises StorageError."""
+    status = fs.status(path)
+    return fs.link_target(path) is None and status is not None and status.is_dir
+
+
 def remove_folder(fs: WritableFileSystem, path: str, depth: int = 3) -> None:
     """Remove a folder of ours with all that is in it; it may be gone already. Raises StorageError."""
     if fs.link_target(path) is not None or fs.status(path) is None:
         return
     for name in fs.names(path):
         below = join(path, name)
-        status = fs.status(below)
-        if depth and fs.link_target(below) is None and status is not None and status.is_dir:
+        if depth and is_folder(fs, below):
             remove_folder(fs, below, depth - 1)
         else:
             fs.remove(below)
@@ -130,8 +135,7 @@ def remove_folder(fs: WritableFileSystem, path: str, depth: int = 3) -> None:
 
 def remove_kept(fs: WritableFileSystem, kept: str) -> None:
     """Remove a kept file or database that may be half of one, or gone. Raises StorageError."""
-    status = fs.status(kept)
-    if fs.link_target(kept) is None and status is not None and status.is_dir:
+    if is_folder(fs, kept):
         remove_folder(fs, kept)
     else:
         remove_file(fs, kept)

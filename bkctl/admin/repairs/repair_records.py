@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from posixpath import abspath, dirname, join, normpath
 
-from bkctl.admin.repairs.kept_files import refuse_link, remove_folder
+from bkctl.admin.repairs.kept_files import is_folder, refuse_link, remove_folder, remove_kept
 from bkctl.codec.repair_record import RepairRecord, decode_repair_record, encode_repair_record
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME
@@ -156,34 +156,26 @@ def remove_repair(fs: WritableFileSystem, home: str, directories: Sequence[str],
     """
     for directory in sorted(directories, key=lambda path: path == home):
         folder = join(directory, REPAIRS_NAME)
-        _remove_kept(fs, join(folder, number))
+        _remove_all_kept(fs, join(folder, number))
         remove_folder(fs, join(folder, number))
-        if not _is_folder(fs, folder):
+        if not is_folder(fs, folder):
             continue
         for name in fs.names(folder):
-            if _is_folder(fs, join(folder, name)) and not fs.names(join(folder, name)):
+            if is_folder(fs, join(folder, name)) and not fs.names(join(folder, name)):
                 fs.remove_directory(join(folder, name))
         if not fs.names(folder):
             fs.remove_directory(folder)
             fs.sync_directory(directory)
 
 
-def _remove_kept(fs: WritableFileSystem, folder: str) -> None:
+def _remove_all_kept(fs: WritableFileSystem, folder: str) -> None:
     """Remove all but the record, durably: nobody finds what a power cut would leave without it."""
-    if not _is_folder(fs, folder):
+    if not is_folder(fs, folder):
         return
     for name in fs.names(folder):
-        path = join(folder, name)
-        if _is_folder(fs, path):
-            remove_folder(fs, path)
-        elif name != RECORD_NAME:
-            fs.remove(path)
+        if name != RECORD_NAME:
+            remove_kept(fs, join(folder, name))
     fs.sync_directory(folder)
-
-
-def _is_folder(fs: FileSystem, path: str) -> bool:
-    status = fs.status(path)
-    return fs.link_target(path) is None and status is not None and status.is_dir
 
 
 def folders_of_damaged(
@@ -226,8 +218,7 @@ def kept_in(fs: FileSystem, directory: str, number: str) -> list[str]:
 def _files(fs: FileSystem, folder: str, depth: int) -> Iterator[str]:
     for name in fs.names(folder):
         path = join(folder, name)
-        status = fs.status(path)
-        if depth and fs.link_target(path) is None and status is not None and status.is_dir:
+        if depth and is_folder(fs, path):
             yield from _files(fs, path, depth - 1)
         else:
             yield path

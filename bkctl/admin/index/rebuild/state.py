@@ -125,7 +125,7 @@ class WorkDirectory:
         Raises StorageError.
         """
         self.discard(SWAP_MARKER)
-        if os.path.isdir(self.path):
+        if self.exists():
             sync_directory(self.path)
 
     def drop(self) -> None:
