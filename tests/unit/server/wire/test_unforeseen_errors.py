@@ -32,6 +32,20 @@ def no_memory(*_: Any) -> Any:
     raise MemoryError
 
 
+def forget_caches(patch: pytest.MonkeyPatch) -> None:
+    """Have every read go to the disk."""
+    patch.setattr(ReadStage, "cached", lambda *_: None)
+    patch.setattr(ReadStage, "cached_records", lambda *_: None)
+
+
+def assert_runs_are_answered(client: WireClient, code: ResultCode) -> None:
+    """Read by more runs than there are turns: each read has this answer, and each run gives its turn back."""
+    for _ in range(3 * ACTIVE_MAX):
+        client.send([(ReadRequest(1, 0), None)] * 2)
+        codes = [answer.response.code for answer in client.receive_all()]  # type: ignore[attr-defined]
+        assert codes == [code] * 2
+
+
 @pytest.mark.parametrize("run", [False, True], ids=["one by one", "a run"])
 @pytest.mark.parametrize(
     ("name", "request_of"),
@@ -58,8 +72,7 @@ def test_reads_are_answered(
         assert client.add(1, 0) is ResultCode.OK
         with monkeypatch.context() as patch:
             patch.setattr(ReadStage, name, no_memory)
-            patch.setattr(ReadStage, "cached", lambda *_: None)
-            patch.setattr(ReadStage, "cached_records", lambda *_: None)
+            forget_caches(patch)
             if run:
                 client.send([(request, None) for request in requests])
                 codes = [answer.response.code for answer in client.receive_all()]  # type: ignore[attr-defined]
@@ -111,13 +124,9 @@ def test_entries_are_answered_whatever_happens_around_the_reading(
         assert client.add(1, 0) is ResultCode.OK
         with monkeypatch.context() as patch:
             if not cached:
-                patch.setattr(ReadStage, "cached", lambda *_: None)
-                patch.setattr(ReadStage, "cached_records", lambda *_: None)
+                forget_caches(patch)
             patch.setattr(where, name, no_memory)
-            for _ in range(3 * ACTIVE_MAX):
-                client.send([(ReadRequest(1, 0), None)] * 2)
-                codes = [answer.response.code for answer in client.receive_all()]  # type: ignore[attr-defined]
-                assert codes == [ResultCode.OK] * 2
+            assert_runs_are_answered(client, ResultCode.OK)
         assert client.read(1, 0).code is ResultCode.OK
 
 
@@ -128,14 +137,10 @@ def test_a_reading_that_cannot_begin_is_an_answer(
     with ServedEngine() as served, WireClient(served.port, timeout_s=5) as client:
         assert client.add(1, 0) is ResultCode.OK
         with monkeypatch.context() as patch:
-            patch.setattr(ReadStage, "cached", lambda *_: None)
-            patch.setattr(ReadStage, "cached_records", lambda *_: None)
+            forget_caches(patch)
             for where, name in [(ReadPace, "first_step"), (StagePool, "submit")]:
                 patch.setattr(where, name, no_memory)
-                for _ in range(3 * ACTIVE_MAX):
-                    client.send([(ReadRequest(1, 0), None)] * 2)
-                    codes = [answer.response.code for answer in client.receive_all()]  # type: ignore[attr-defined]
-                    assert codes == [ResultCode.IO_ERROR] * 2
+                assert_runs_are_answered(client, ResultCode.IO_ERROR)
         assert client.read(1, 0).code is ResultCode.OK
 
 
