@@ -51,7 +51,7 @@ help: ## Show this list
 env: $(STAMP) ## Make the environment (the others do it by themselves)
 
 $(STAMP): pyproject.toml $(PINS) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h bkctl/_kernels/entries.h \
-  bkctl/_kernels/counters.pxi bkctl/_kernels/compaction.h bkctl/_kernels/runs.h bkctl/_kernels/tables.h
+  bkctl/_kernels/counters.pxi bkctl/_kernels/grants.pxi bkctl/_kernels/grants.h bkctl/_kernels/compaction.h bkctl/_kernels/runs.h bkctl/_kernels/tables.h
 	@echo "make: making the environment in $(VENV); this takes some minutes, once" >&2
 	@sh .ci/venv "$(VENV)" "$(PYTHON)"
 	@sh .ci/install "$(PY)" $(PINS)
@@ -131,7 +131,7 @@ $(FUZZ_TOOLS)/.installed: .ci/fuzz-constraints.txt
 kernels-asan: $(STAMP) $(KERNELS_ASAN)/.built ## Build the kernels once more, with the compiler's sanitizers in them
 
 $(KERNELS_ASAN)/.built: $(STAMP) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h bkctl/_kernels/entries.h \
-  bkctl/_kernels/counters.pxi bkctl/_kernels/compaction.h bkctl/_kernels/runs.h bkctl/_kernels/tables.h
+  bkctl/_kernels/counters.pxi bkctl/_kernels/grants.pxi bkctl/_kernels/grants.h bkctl/_kernels/compaction.h bkctl/_kernels/runs.h bkctl/_kernels/tables.h
 	@PYTHONPATH=. $(PY) -m tests.fuzz.sanitized_kernels
 	@mkdir -p $(@D) && touch $@
 

@@ -54,30 +54,28 @@ leading_records = _twin.leading_records
 scan_v3_reads = _twin.scan_v3_reads
 v3_read_answers = _twin.v3_read_answers
 gather_entries = _twin.gather_entries
-# A build that is older than these does not have them, and is right in everything else.
-write_and_sync = _twin.write_and_sync if hasattr(_twin, "write_and_sync") else _python.write_and_sync
-send_pieces = _twin.send_pieces if hasattr(_twin, "send_pieces") else _python.send_pieces
-records_but = _twin.records_but if hasattr(_twin, "records_but") else _python.records_but
-gather_at = _twin.gather_at if hasattr(_twin, "gather_at") else _python.gather_at
-shifted = _twin.shifted if hasattr(_twin, "shifted") else _python.shifted
-pieces_of = _twin.pieces_of if hasattr(_twin, "pieces_of") else _python.pieces_of
-size_bounds = _twin.size_bounds if hasattr(_twin, "size_bounds") else _python.size_bounds
-ledger_sums = _twin.ledger_sums if hasattr(_twin, "ledger_sums") else _python.ledger_sums
-table_block = _twin.table_block if hasattr(_twin, "table_block") else _python.table_block
-table_rows = _twin.table_rows if hasattr(_twin, "table_rows") else _python.table_rows
+write_and_sync = _twin.write_and_sync
+send_pieces = _twin.send_pieces
+records_but = _twin.records_but
+gather_at = _twin.gather_at
+shifted = _twin.shifted
+pieces_of = _twin.pieces_of
+size_bounds = _twin.size_bounds
+ledger_sums = _twin.ledger_sums
+table_block = _twin.table_block
+table_rows = _twin.table_rows
 if TYPE_CHECKING:
-    from bkctl._kernels._counters import Histogram, LedgerCounter, LedgerUse, note_adds
+    from bkctl._kernels._counters import Histogram, LedgerCounter, LedgerUse
+    from bkctl._kernels._grants import GrantTable
 else:
-    # Those that count belong together.
-    _counting = _twin if hasattr(_twin, "note_adds") else _python
-    Histogram = _counting.Histogram
-    LedgerCounter = _counting.LedgerCounter
-    LedgerUse = _counting.LedgerUse
-    note_adds = _counting.note_adds
+    Histogram = _twin.Histogram
+    LedgerCounter = _twin.LedgerCounter
+    LedgerUse = _twin.LedgerUse
+    GrantTable = _twin.GrantTable
 run_columns = getattr(_twin, "run_columns", None)
 digest_words = getattr(_twin, "digest_words", None)
 #: Whether tables are read fast: in Python they are not, and RocksDB reads them faster.
-TABLES_COMPILED = IMPL == "native" and hasattr(_twin, "table_rows")
+TABLES_COMPILED = IMPL == "native"
 EntryTable = _twin.EntryTable
 SortedEntries = _twin.SortedEntries
 
@@ -85,6 +83,7 @@ __all__ = [
     "IMPL",
     "TABLES_COMPILED",
     "EntryTable",
+    "GrantTable",
     "Histogram",
     "LedgerCounter",
     "LedgerUse",
@@ -101,7 +100,6 @@ __all__ = [
     "join_rows",
     "leading_records",
     "ledger_sums",
-    "note_adds",
     "pieces_of",
     "read_answers",
     "read_records",

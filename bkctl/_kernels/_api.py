@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Protocol
 
-#: Keys, records, grants, highest LACs of the grants, and for each add the number of its grant (a column).
-AddColumns = tuple[bytes, bytes, list[bytes], list[int], bytes]
+#: Keys, records, and of adds with the same grant that stand side by side: the grants (28 bytes each), columns
+#: of their highest LACs, and of the numbers of adds.
+AddColumns = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 class EntryTable(Protocol):
@@ -91,7 +92,7 @@ DigestWords = Callable[[bytes, bytes, bytes, bytes, bytes, bytes], bytes]
 
 
 class Kernels(Protocol):
-    """A module of kernels. ``API`` grows with every change of a signature or a meaning."""
+    """A module of kernels. ``API`` grows with every new function, and with every change of one."""
 
     API: int
     IMPL: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 
 #: Buckets for each doubling of a time.
 _STEPS = 8
@@ -47,38 +46,6 @@ class LedgerUse:
         self.used = False
         self.watched = False
         self.counter = counter
-
-
-def note_adds(
-    ledgers: Sequence[LedgerUse],
-    lacs: Sequence[int],
-    counts: Sequence[int],
-    entry_bytes: float,
-    generation: int,
-) -> tuple[list[int], list[int]]:
-    """Note adds to ledgers, of each so many with that highest LAC, of ``entry_bytes`` on average.
-
-    Returns the places of ledgers whose LAC somebody waits for, and of those that were not counted, because
-    their counter is of another generation. A ledger may come more than once. ValueError for columns of
-    different lengths; nothing was noted then.
-    """
-    if not len(ledgers) == len(lacs) == len(counts):
-        raise ValueError("columns of different lengths")
-    watched: list[int] = []
-    uncounted: list[int] = []
-    for place, (use, lac, adds) in enumerate(zip(ledgers, lacs, counts, strict=True)):
-        if lac > use.lac:
-            use.lac = lac
-        use.used = True
-        if use.watched:
-            watched.append(place)
-        counter = use.counter
-        if counter.generation != generation:
-            uncounted.append(place)
-            continue
-        counter.entries += adds
-        counter.bytes += adds * entry_bytes
-    return watched, uncounted
 
 
 class Histogram:

@@ -7,7 +7,7 @@ from bkctl._kernels._api import AddColumns
 from bkctl._kernels._counters import Histogram as Histogram
 from bkctl._kernels._counters import LedgerCounter as LedgerCounter
 from bkctl._kernels._counters import LedgerUse as LedgerUse
-from bkctl._kernels._counters import note_adds as note_adds
+from bkctl._kernels._grants import GrantTable as GrantTable
 
 API: int
 IMPL: str

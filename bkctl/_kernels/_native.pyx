@@ -36,13 +36,17 @@ cdef extern from "checksums.h" nogil:
 
 cdef extern from "entries.h" nogil:
     int BKCTL_KEY_BYTES
-    int BKCTL_GRANT_AT
     int BKCTL_GRANT_BYTES
     uint64_t bkctl_secret[2]
     void bkctl_put_be32(unsigned char *at, uint32_t value)
     ctypedef struct bkctl_stretch:
-        size_t stop, count, body_bytes
+        size_t stop, count, body_bytes, grants
         int negative
+    ctypedef struct bkctl_grant_columns:
+        unsigned char *grants
+        int64_t *lacs
+        int64_t *counts
+        size_t made
     ctypedef struct bkctl_row:
         int64_t ledger, entry
         uint32_t block, offset, size, unused
@@ -54,7 +58,6 @@ cdef extern from "entries.h" nogil:
         const unsigned char *body
         uint32_t size, table
     uint32_t BKCTL_NO_ROW
-    size_t bkctl_places(size_t count)
     int BKCTL_READ_LENGTH
     size_t bkctl_copy_v3_reads(
         const unsigned char *data, size_t start, size_t end, size_t *stop, unsigned char *keys, int64_t *txns
@@ -73,18 +76,16 @@ cdef extern from "entries.h" nogil:
         size_t size_bytes,
     )
     bkctl_stretch bkctl_measure_adds(const unsigned char *data, size_t start, size_t end)
-    size_t bkctl_copy_adds(
+    void bkctl_copy_adds(
         const unsigned char *data, const bkctl_stretch *stretch, size_t start, unsigned char *keys,
-        unsigned char *records, int64_t *which, int64_t *firsts, int64_t *lacs, uint32_t *places,
-        size_t places_count,
+        unsigned char *records, bkctl_grant_columns *columns,
     )
     ctypedef struct bkctl_v3_stretch:
-        size_t stop, count, body_bytes, answer_bytes
+        size_t stop, count, body_bytes, answer_bytes, grants
     bkctl_v3_stretch bkctl_measure_v3_adds(const unsigned char *data, size_t start, size_t end)
-    size_t bkctl_copy_v3_adds(
+    void bkctl_copy_v3_adds(
         const unsigned char *data, const bkctl_v3_stretch *stretch, size_t start, size_t end, unsigned char *keys,
-        unsigned char *records, unsigned char *answers, int64_t *which, unsigned char *grants, int64_t *lacs,
-        uint32_t *places, size_t places_count,
+        unsigned char *records, unsigned char *answers, bkctl_grant_columns *columns,
     )
     void bkctl_table_free(bkctl_table *table)
     const bkctl_row *bkctl_table_find(const bkctl_table *table, int64_t ledger, int64_t entry)
@@ -114,6 +115,16 @@ cdef extern from "entries.h" nogil:
     void bkctl_gather(
         const bkctl_item *items, size_t count, unsigned char *keys, unsigned char *records, int64_t *ends
     )
+
+cdef extern from "grants.h" nogil:
+    ctypedef struct bkctl_grants:
+        size_t made, count
+    uint32_t bkctl_grant_find(const bkctl_grants *grants, const unsigned char *grant)
+    int bkctl_grants_find(const bkctl_grants *grants, const unsigned char *given, size_t count, int64_t *rows)
+    int bkctl_grants_reserve(bkctl_grants *grants)
+    uint32_t bkctl_grants_put(bkctl_grants *grants, const unsigned char *grant)
+    uint32_t bkctl_grants_remove(bkctl_grants *grants, const unsigned char *grant)
+    void bkctl_grants_free(bkctl_grants *grants)
 
 cdef extern from "compaction.h" nogil:
     void bkctl_put_be64(unsigned char *at, uint64_t value)
@@ -165,7 +176,7 @@ cdef extern from "tables.h" nogil:
     )
 
 #: Of the functions' signatures; a build of another one is not used.
-API = 7
+API = 8
 IMPL = "native"
 
 if not bkctl_prepare(True):
@@ -359,88 +370,56 @@ def scan_adds(bytes data not None, Py_ssize_t start, Py_ssize_t end):
     if start < 0 or end < start or end > len(data):
         raise ValueError("outside of the buffer")
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(data)
+    # Looks at the heads only, and so is short.
     cdef bkctl_stretch found = bkctl_measure_adds(at, start, end)
     cdef Py_ssize_t count = found.count
     if found.negative:
         return None, <Py_ssize_t>found.stop
     cdef bytes keys = PyBytes_FromStringAndSize(NULL, count * BKCTL_KEY_BYTES)
     cdef bytes records = PyBytes_FromStringAndSize(NULL, found.body_bytes + 4 * count)
-    cdef bytes which = _column(count)
+    cdef bytes grants = PyBytes_FromStringAndSize(NULL, found.grants * BKCTL_GRANT_BYTES)
+    cdef bytes lacs = _column(found.grants), counts = _column(found.grants)
     cdef unsigned char *to_keys = <unsigned char *><void *>PyBytes_AsString(keys)
     cdef unsigned char *to_records = <unsigned char *><void *>PyBytes_AsString(records)
-    cdef int64_t *to_which = _numbers(which)
-    cdef size_t places_count = bkctl_places(count), grants = 0, number
-    cdef uint32_t *places = <uint32_t *>calloc(places_count, sizeof(uint32_t))
-    cdef int64_t *firsts = <int64_t *>malloc((2 * count + 1) * sizeof(int64_t))
-    cdef list grant_list = [], lacs = []
-    try:
-        if places is NULL or firsts is NULL:
-            raise MemoryError
-        if <Py_ssize_t>found.body_bytes < _KEEP_LOCK_BYTES:
-            grants = bkctl_copy_adds(
-                at, &found, start, to_keys, to_records, to_which, firsts, firsts + count, places, places_count
-            )
-        else:
-            with nogil:
-                grants = bkctl_copy_adds(
-                    at, &found, start, to_keys, to_records, to_which, firsts, firsts + count, places,
-                    places_count,
-                )
-        for number in range(grants):
-            grant_list.append(
-                PyBytes_FromStringAndSize(<const char *>at + firsts[number] + BKCTL_GRANT_AT, BKCTL_GRANT_BYTES)
-            )
-            lacs.append(firsts[count + number])
-    finally:
-        free(places)
-        free(firsts)
-    return (keys, records, grant_list, lacs, which), <Py_ssize_t>found.stop
+    cdef bkctl_grant_columns columns = _grant_columns(grants, lacs, counts)
+    if <Py_ssize_t>found.body_bytes < _KEEP_LOCK_BYTES:
+        bkctl_copy_adds(at, &found, start, to_keys, to_records, &columns)
+    else:
+        with nogil:
+            bkctl_copy_adds(at, &found, start, to_keys, to_records, &columns)
+    return (keys, records, grants, lacs, counts), <Py_ssize_t>found.stop
 
 
 def scan_v3_adds(bytes data not None, Py_ssize_t start, Py_ssize_t end):
     if start < 0 or end < start or end > len(data):
         raise ValueError("outside of the buffer")
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(data)
-    # Looks at the heads only, and so is short.
     cdef bkctl_v3_stretch found = bkctl_measure_v3_adds(at, start, end)
     cdef Py_ssize_t count = found.count
     cdef bytes keys = PyBytes_FromStringAndSize(NULL, count * BKCTL_KEY_BYTES)
     cdef bytes records = PyBytes_FromStringAndSize(NULL, found.body_bytes + 4 * count)
     cdef bytes answers = PyBytes_FromStringAndSize(NULL, found.answer_bytes)
-    cdef bytes which = _column(count)
+    cdef bytes grants = PyBytes_FromStringAndSize(NULL, found.grants * BKCTL_GRANT_BYTES)
+    cdef bytes lacs = _column(found.grants), counts = _column(found.grants)
     cdef unsigned char *to_keys = <unsigned char *><void *>PyBytes_AsString(keys)
     cdef unsigned char *to_records = <unsigned char *><void *>PyBytes_AsString(records)
     cdef unsigned char *to_answers = <unsigned char *><void *>PyBytes_AsString(answers)
-    cdef int64_t *to_which = _numbers(which)
-    cdef size_t places_count = bkctl_places(count), grants = 0, number
-    cdef uint32_t *places = <uint32_t *>calloc(places_count, sizeof(uint32_t))
-    cdef int64_t *lacs = <int64_t *>malloc((count + 1) * sizeof(int64_t))
-    cdef unsigned char *to_grants = <unsigned char *>malloc(count * BKCTL_GRANT_BYTES + 1)
-    cdef list grant_list = [], lac_list = []
-    try:
-        if places is NULL or lacs is NULL or to_grants is NULL:
-            raise MemoryError
-        if <Py_ssize_t>found.body_bytes < _KEEP_LOCK_BYTES:
-            grants = bkctl_copy_v3_adds(
-                at, &found, start, end, to_keys, to_records, to_answers, to_which, to_grants, lacs, places,
-                places_count,
-            )
-        else:
-            with nogil:
-                grants = bkctl_copy_v3_adds(
-                    at, &found, start, end, to_keys, to_records, to_answers, to_which, to_grants, lacs, places,
-                    places_count,
-                )
-        for number in range(grants):
-            grant_list.append(
-                PyBytes_FromStringAndSize(<const char *>to_grants + number * BKCTL_GRANT_BYTES, BKCTL_GRANT_BYTES)
-            )
-            lac_list.append(lacs[number])
-    finally:
-        free(places)
-        free(lacs)
-        free(to_grants)
-    return (keys, records, grant_list, lac_list, which), answers, <Py_ssize_t>found.stop
+    cdef bkctl_grant_columns columns = _grant_columns(grants, lacs, counts)
+    if <Py_ssize_t>found.body_bytes < _KEEP_LOCK_BYTES:
+        bkctl_copy_v3_adds(at, &found, start, end, to_keys, to_records, to_answers, &columns)
+    else:
+        with nogil:
+            bkctl_copy_v3_adds(at, &found, start, end, to_keys, to_records, to_answers, &columns)
+    return (keys, records, grants, lacs, counts), answers, <Py_ssize_t>found.stop
+
+
+cdef bkctl_grant_columns _grant_columns(bytes grants, bytes lacs, bytes counts):
+    cdef bkctl_grant_columns columns
+    columns.grants = <unsigned char *><void *>PyBytes_AsString(grants)
+    columns.lacs = _numbers(lacs)
+    columns.counts = _numbers(counts)
+    columns.made = 0
+    return columns
 
 
 def answer_frames(bytes head not None, bytes keys not None):
@@ -1203,3 +1182,4 @@ def table_rows(
 
 
 include "counters.pxi"
+include "grants.pxi"

@@ -11,13 +11,14 @@ import zlib
 from array import array
 from collections.abc import Container
 from hashlib import sha1
-from itertools import accumulate, chain, compress, count, islice, pairwise
-from operator import ne
+from itertools import accumulate, chain, compress, count, groupby, islice, pairwise
+from operator import itemgetter, ne
 
+from bkctl._kernels._api import AddColumns
 from bkctl._kernels._counters import Histogram as Histogram
 from bkctl._kernels._counters import LedgerCounter as LedgerCounter
 from bkctl._kernels._counters import LedgerUse as LedgerUse
-from bkctl._kernels._counters import note_adds as note_adds
+from bkctl._kernels._grants import GrantTable as GrantTable
 from bkctl._kernels._tables import table_block as table_block
 from bkctl._kernels._tables import table_rows as table_rows
 
@@ -47,7 +48,7 @@ _LOCATION_MAX = (1 << 63) - 1
 _SWAP = sys.byteorder == "little"
 
 #: See ``_native.pyx``.
-API = 7
+API = 8
 IMPL = "python"
 
 #: The caches in Python are their twins.
@@ -189,16 +190,12 @@ def join_rows(rows: list[tuple[bytes, bytes]], key_bytes: int, value_bytes: int)
     return b"".join(chain.from_iterable(rows))
 
 
-def scan_adds(
-    data: bytes, start: int, end: int
-) -> tuple[tuple[bytes, bytes, list[bytes], list[int], bytes] | None, int]:
+def scan_adds(data: bytes, start: int, end: int) -> tuple[AddColumns | None, int]:
     """Return the plain adds of protocol v2 from ``start`` on, as columns, and where they stop."""
     if not 0 <= start <= end <= len(data):
         raise ValueError("outside of the buffer")
     bodies: list[bytes] = []
-    which: list[int] = []
-    lacs: dict[bytes, int] = {}
-    numbers: dict[bytes, int] = {}
+    grants: list[bytes] = []
     negative = False
     position = start
     while end - position >= 4 + _ADD_LENGTH_MIN:
@@ -208,45 +205,43 @@ def scan_adds(
             break
         body = data[position + _BODY_AT : stop]
         negative = negative or body[0] > 127 or body[8] > 127
-        lac = _I64.unpack_from(body, _LAC_AT)[0]
-        which.append(numbers.setdefault(grant, len(numbers)))
-        lacs[grant] = max(lacs.get(grant, lac), lac)
+        grants.append(grant)
         bodies.append(body)
         position = stop
     if negative:
         return None, position
-    return _add_columns(bodies, which, lacs), position
+    return _add_columns(grants, bodies), position
 
 
-def _add_columns(
-    bodies: list[bytes], which: list[int], lacs: dict[bytes, int]
-) -> tuple[bytes, bytes, list[bytes], list[int], bytes]:
-    """Return keys, records, grants, their LACs, and the grant's number of each add."""
+def _add_columns(grants: list[bytes], bodies: list[bytes]) -> AddColumns:
+    """Return keys, records, and what is known of adds with the same grant that stand side by side."""
     keys = b"".join([body[:_KEY_BYTES] for body in bodies])
     records = b"".join(chain.from_iterable((_I32.pack(len(body)), body) for body in bodies))
-    return keys, records, list(lacs), list(lacs.values()), _column(which)
+    its_grants: list[bytes] = []
+    lacs: list[int] = []
+    counts: list[int] = []
+    for grant, adds in groupby(zip(grants, bodies, strict=True), itemgetter(0)):
+        its_lacs = [_I64.unpack_from(body, _LAC_AT)[0] for _, body in adds]
+        its_grants.append(grant)
+        lacs.append(max(its_lacs))
+        counts.append(len(its_lacs))
+    return keys, records, b"".join(its_grants), _column(lacs), _column(counts)
 
 
-def scan_v3_adds(
-    data: bytes, start: int, end: int
-) -> tuple[tuple[bytes, bytes, list[bytes], list[int], bytes], bytes, int]:
+def scan_v3_adds(data: bytes, start: int, end: int) -> tuple[AddColumns, bytes, int]:
     """Return the plain adds of protocol v3 from ``start`` on, as columns, their answers, where they stop."""
     if not 0 <= start <= end <= len(data):
         raise ValueError("outside of the buffer")
     bodies: list[bytes] = []
-    which: list[int] = []
-    lacs: dict[bytes, int] = {}
-    numbers: dict[bytes, int] = {}
+    grants: list[bytes] = []
     answers: list[bytes] = []
     position = start
     while (add := _v3_add(data, position, end)) is not None:
         grant, body, answer, position = add
-        lac = _I64.unpack_from(body, _LAC_AT)[0]
-        which.append(numbers.setdefault(grant, len(numbers)))
-        lacs[grant] = max(lacs.get(grant, lac), lac)
+        grants.append(grant)
         bodies.append(body)
         answers.append(_I32.pack(len(answer)) + answer)
-    return _add_columns(bodies, which, lacs), b"".join(answers), position
+    return _add_columns(grants, bodies), b"".join(answers), position
 
 
 def _v3_add(data: bytes, start: int, end: int) -> tuple[bytes, bytes, bytes, int] | None:

@@ -30,33 +30,6 @@ cdef class LedgerUse:
         self.counter = counter
 
 
-def note_adds(ledgers, lacs, counts, double entry_bytes, int64_t generation):
-    cdef list uses = list(ledgers), its_lacs = list(lacs), its_adds = list(counts)
-    cdef Py_ssize_t place, count = len(uses)
-    cdef int64_t lac, adds
-    cdef LedgerUse use
-    cdef LedgerCounter counter
-    cdef list watched = [], uncounted = []
-    if len(its_lacs) != count or len(its_adds) != count:
-        raise ValueError("columns of different lengths")
-    for place in range(count):
-        use = <LedgerUse?>uses[place]
-        lac = its_lacs[place]
-        adds = its_adds[place]
-        if lac > use.lac:
-            use.lac = lac
-        use.used = True
-        if use.watched:
-            watched.append(place)
-        counter = use.counter
-        if counter.generation != generation:
-            uncounted.append(place)
-            continue
-        counter.entries += adds
-        counter.bytes += <double>adds * entry_bytes
-    return watched, uncounted
-
-
 cdef enum:
     _BUCKETS = 240
 

@@ -25,6 +25,7 @@
 #define BKCTL_ADD_LENGTH_MIN 48
 #define BKCTL_GRANT_AT 8
 #define BKCTL_GRANT_BYTES 28
+#define BKCTL_MASTER_KEY_BYTES 20
 #define BKCTL_BODY_AT 28
 #define BKCTL_KEY_BYTES 16
 #define BKCTL_LAC_AT 16
@@ -105,52 +106,65 @@ static inline size_t bkctl_places(size_t count) {
 
 /* --- adds in a receive buffer ----------------------------------------------------------------------------- */
 
+/* `grants`: how often the grant changes from one add to the next, the first one counted. */
 typedef struct {
-  size_t stop, count, body_bytes;
+  size_t stop, count, body_bytes, grants;
   int negative;
 } bkctl_stretch;
 
 /* The stretch of plain adds from `start` on; `negative`: an id in it is. All of it lies in data[start:end]. */
 static bkctl_stretch bkctl_measure_adds(const unsigned char *data, size_t start, size_t end) {
-  bkctl_stretch found = {start, 0, 0, 0};
+  bkctl_stretch found = {start, 0, 0, 0, 0};
+  const unsigned char *before = NULL;
   size_t at = start;
   while (end - at >= 4 + BKCTL_ADD_LENGTH_MIN) {
     const uint32_t length = bkctl_be32(data + at);
+    const unsigned char *grant = data + at + BKCTL_GRANT_AT;
     if (length < BKCTL_ADD_LENGTH_MIN || length > INT32_MAX || bkctl_be32(data + at + 4) != BKCTL_ADD_HEAD) break;
     if (length > end - at - 4) break;
     found.negative |= (data[at + BKCTL_BODY_AT] | data[at + BKCTL_BODY_AT + 8]) >> 7;
+    found.grants += !before || memcmp(grant, before, BKCTL_GRANT_BYTES) != 0;
     found.count++;
     found.body_bytes += length - 24;
+    before = grant;
     at += 4 + (size_t)length;
   }
   found.stop = at;
   return found;
 }
 
-/* Copies the adds of a stretch: keys of 16 bytes, records, and for each add the number of its grant. The
-   grants are numbered in the order of their first add, which begins at `firsts`; `lacs` has the highest last
-   add confirmed of each. `places` (a power of two of them, more than `count`) are zeros. Returns their number. */
-static size_t bkctl_copy_adds(const unsigned char *data, const bkctl_stretch *stretch, size_t start,
-                              unsigned char *keys, unsigned char *records, int64_t *which, int64_t *firsts,
-                              int64_t *lacs, uint32_t *places, size_t places_count) {
-  size_t at = start, grants = 0, current = 0;
+/* What is known of adds with the same grant that stand side by side: the grants, the highest last add confirmed of
+   each, and the number of adds. */
+typedef struct {
+  unsigned char *grants;
+  int64_t *lacs, *counts;
+  size_t made;
+} bkctl_grant_columns;
+
+static inline void bkctl_note_grant(bkctl_grant_columns *columns, const unsigned char *key, const unsigned char *body) {
+  unsigned char *grant = columns->grants + columns->made * BKCTL_GRANT_BYTES;
+  const int64_t lac = (int64_t)bkctl_be64(body + BKCTL_LAC_AT);
+  size_t last = columns->made - 1;
+  if (!columns->made || memcmp(key, grant - BKCTL_GRANT_BYTES, BKCTL_MASTER_KEY_BYTES) != 0 ||
+      memcmp(body, grant - BKCTL_GRANT_BYTES + BKCTL_MASTER_KEY_BYTES, 8) != 0) {
+    memcpy(grant, key, BKCTL_MASTER_KEY_BYTES);
+    memcpy(grant + BKCTL_MASTER_KEY_BYTES, body, 8);
+    last = columns->made++;
+    columns->lacs[last] = lac;
+    columns->counts[last] = 0;
+  }
+  columns->counts[last]++;
+  if (lac > columns->lacs[last]) columns->lacs[last] = lac;
+}
+
+/* Copies the adds of a stretch: keys of 16 bytes, records, and columns with room for its grants. */
+static void bkctl_copy_adds(const unsigned char *data, const bkctl_stretch *stretch, size_t start, unsigned char *keys,
+                            unsigned char *records, bkctl_grant_columns *columns) {
+  size_t at = start;
   for (size_t index = 0; index < stretch->count; index++) {
     const uint32_t size = bkctl_be32(data + at) - 24;
-    const unsigned char *grant = data + at + BKCTL_GRANT_AT, *body = data + at + BKCTL_BODY_AT;
-    if (!grants || memcmp(grant, data + firsts[current] + BKCTL_GRANT_AT, BKCTL_GRANT_BYTES) != 0) {
-      size_t place = bkctl_hash_grant(grant) & (places_count - 1);
-      while (places[place] && memcmp(grant, data + firsts[places[place] - 1] + BKCTL_GRANT_AT, BKCTL_GRANT_BYTES))
-        place = (place + 1) & (places_count - 1);
-      if (!places[place]) {
-        firsts[grants] = (int64_t)at;
-        lacs[grants] = INT64_MIN;
-        places[place] = (uint32_t)++grants;
-      }
-      current = places[place] - 1;
-    }
-    const int64_t lac = (int64_t)bkctl_be64(body + BKCTL_LAC_AT);
-    if (lac > lacs[current]) lacs[current] = lac;
-    which[index] = (int64_t)current;
+    const unsigned char *body = data + at + BKCTL_BODY_AT;
+    bkctl_note_grant(columns, data + at + BKCTL_GRANT_AT, body);
     memcpy(keys, body, BKCTL_KEY_BYTES);
     bkctl_put_be32(records, size);
     memcpy(records + 4, body, size);
@@ -158,7 +172,6 @@ static size_t bkctl_copy_adds(const unsigned char *data, const bkctl_stretch *st
     records += 4 + (size_t)size;
     at += 28 + (size_t)size;
   }
-  return grants;
 }
 
 /* --- reads in a receive buffer, and their answers ------------------------------------------------------------ */
@@ -203,7 +216,6 @@ static void bkctl_answer_reads(unsigned char *to, const unsigned char *head, siz
    The body begins with the same ledger id. The answer "stored":
    be32 n, 0a n 08 03 10 02 18 <txnId>, 10 00 aa 06 n 08 00 10 <ledgerId> 18 <entryId>. */
 #define BKCTL_VARINT_BYTES_MAX 9
-#define BKCTL_MASTER_KEY_BYTES 20
 #define BKCTL_V3_BODY_BYTES_MIN 24
 /* Of an answer, without its length and the ids. */
 #define BKCTL_V3_ANSWER_BYTES 16
@@ -217,7 +229,7 @@ typedef struct {
 } bkctl_v3_add;
 
 typedef struct {
-  size_t stop, count, body_bytes, answer_bytes;
+  size_t stop, count, body_bytes, answer_bytes, grants;
 } bkctl_v3_stretch;
 
 /* The width of the canonical varint of a number below 2^63 that begins at data[at], 0 when there is none in front of
@@ -298,9 +310,12 @@ static int bkctl_parse_v3_add(const unsigned char *data, size_t at, size_t end, 
 
 /* The stretch of plain adds from `start` on. All of it lies in data[start:end]. */
 static bkctl_v3_stretch bkctl_measure_v3_adds(const unsigned char *data, size_t start, size_t end) {
-  bkctl_v3_stretch found = {start, 0, 0, 0};
-  bkctl_v3_add add;
+  bkctl_v3_stretch found = {start, 0, 0, 0, 0};
+  bkctl_v3_add add, before;
   while (bkctl_parse_v3_add(data, found.stop, end, &add)) {
+    found.grants += !found.count || memcmp(data + add.key, data + before.key, BKCTL_MASTER_KEY_BYTES) != 0 ||
+                    memcmp(data + add.body, data + before.body, 8) != 0;
+    before = add;
     found.count++;
     found.body_bytes += add.size;
     found.answer_bytes += 4 + BKCTL_V3_ANSWER_BYTES + add.txn_width + add.ledger_width + add.entry_width;
@@ -328,33 +343,16 @@ static unsigned char *bkctl_v3_answer(unsigned char *to, const unsigned char *da
   return to + 1 + add->entry_width;
 }
 
-/* Copies the adds of a stretch as bkctl_copy_adds does, and their answers. `grants` has room for as many grants as
-   there are adds, `lacs` and `places` as there. Returns the number of grants. */
-static size_t bkctl_copy_v3_adds(const unsigned char *data, const bkctl_v3_stretch *stretch, size_t start, size_t end,
-                                 unsigned char *keys, unsigned char *records, unsigned char *answers, int64_t *which,
-                                 unsigned char *grants, int64_t *lacs, uint32_t *places, size_t places_count) {
-  size_t at = start, count = 0, current = 0;
+/* Copies the adds of a stretch as bkctl_copy_adds does, and their answers. */
+static void bkctl_copy_v3_adds(const unsigned char *data, const bkctl_v3_stretch *stretch, size_t start, size_t end,
+                               unsigned char *keys, unsigned char *records, unsigned char *answers,
+                               bkctl_grant_columns *columns) {
+  size_t at = start;
   for (size_t index = 0; index < stretch->count; index++) {
     bkctl_v3_add add;
     if (!bkctl_parse_v3_add(data, at, end, &add)) break; /* was measured: never */
     const unsigned char *body = data + add.body;
-    unsigned char grant[BKCTL_GRANT_BYTES];
-    memcpy(grant, data + add.key, BKCTL_MASTER_KEY_BYTES);
-    memcpy(grant + BKCTL_MASTER_KEY_BYTES, body, 8);
-    if (!count || memcmp(grant, grants + current * BKCTL_GRANT_BYTES, BKCTL_GRANT_BYTES) != 0) {
-      size_t place = bkctl_hash_grant(grant) & (places_count - 1);
-      while (places[place] && memcmp(grant, grants + (places[place] - 1) * BKCTL_GRANT_BYTES, BKCTL_GRANT_BYTES))
-        place = (place + 1) & (places_count - 1);
-      if (!places[place]) {
-        memcpy(grants + count * BKCTL_GRANT_BYTES, grant, BKCTL_GRANT_BYTES);
-        lacs[count] = INT64_MIN;
-        places[place] = (uint32_t)++count;
-      }
-      current = places[place] - 1;
-    }
-    const int64_t lac = (int64_t)bkctl_be64(body + BKCTL_LAC_AT);
-    if (lac > lacs[current]) lacs[current] = lac;
-    which[index] = (int64_t)current;
+    bkctl_note_grant(columns, data + add.key, body);
     memcpy(keys, body, BKCTL_KEY_BYTES);
     bkctl_put_be32(records, add.size);
     memcpy(records + 4, body, add.size);
@@ -363,7 +361,6 @@ static size_t bkctl_copy_v3_adds(const unsigned char *data, const bkctl_v3_stret
     records += 4 + (size_t)add.size;
     at = add.stop;
   }
-  return count;
 }
 
 /* --- reads of protocol v3 ---------------------------------------------------------------------------------- */

@@ -47,19 +47,19 @@ class AddRun:
 class RecordRun:
     """Plain adds as :class:`AddRun`, whose entries lie in one piece, as the journal and the caches keep them.
 
-    ``records`` are length words and bodies in their order, ``count`` of them. ``grants`` has each grant once
-    for each connection that the adds came from, and to each of them belong in ``lacs`` the highest last add
-    confirmed of its entries from there, in ``counts`` their number. ``as_lists`` makes the same run with an
-    object for each entry.
+    ``records`` are length words and bodies in their order, ``count`` of them. ``grants`` are, one behind the
+    other, those of adds that stand side by side; to each of them belong in ``lacs`` the highest last add
+    confirmed of these adds, in ``counts`` their number, both as columns of native i64. ``as_lists`` makes the
+    same run with an object for each entry.
     """
 
     __slots__ = ("as_lists", "context", "count", "counts", "grants", "lacs", "records", "sink", "size_bytes")
 
     def __init__(
         self,
-        grants: list[bytes],
-        lacs: list[int],
-        counts: list[int],
+        grants: bytes,
+        lacs: bytes,
+        counts: bytes,
         records: bytes,
         count: int,
         size_bytes: int,

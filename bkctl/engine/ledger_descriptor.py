@@ -6,7 +6,7 @@ Everything here is read and changed under the engine lock, except where a method
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from bkctl.engine.ledger_storage import LedgerStorage
 
 _I64 = struct.Struct(">q")
+#: Of a master key of 20 bytes and a ledger id.
+GRANT_BYTES = 28
 
 #: LAC of a ledger without confirmed entries.
 LAC_NONE = -1
@@ -127,6 +129,12 @@ class LedgerDescriptor(LedgerUse):
 def grant(ledger: int, master_key: bytes) -> bytes:
     """Return master key and ledger id as an add request has them side by side."""
     return master_key + _I64.pack(ledger)
+
+
+def ledgers_of(grants: bytes) -> Iterator[bytes]:
+    """Yield the ledger ids, 8 bytes each, of grants that lie one behind the other."""
+    for end in range(GRANT_BYTES, len(grants) + 1, GRANT_BYTES):
+        yield grants[end - _I64.size : end]
 
 
 def is_blank(master_key: bytes) -> bool:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from bkctl._kernels import GrantTable
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import BLOB_BYTES_MAX
@@ -16,7 +17,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.engine_thread import reported
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
-from bkctl.engine.ledger_descriptor import LAC_NONE, LedgerDescriptor, is_blank
+from bkctl.engine.ledger_descriptor import GRANT_BYTES, LAC_NONE, LedgerDescriptor, is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BadRequestError, BkctlError, CorruptionError, LedgerFencedError, UnauthorizedError
 
@@ -48,7 +49,7 @@ class LedgerTable:
     ) -> None:
         self.storages = storages
         self.journals = journals
-        self.grants: dict[bytes, LedgerDescriptor] = {}
+        self.grants: GrantTable[LedgerDescriptor] = GrantTable()
         self._descriptors: OrderedDict[int, LedgerDescriptor] = OrderedDict()
         self._descriptors_max = descriptors_max
         # Fenced ledgers that were deleted, and until when that counts; in the order of that time.
@@ -163,14 +164,15 @@ class LedgerTable:
 
     def admit(self, descriptor: LedgerDescriptor) -> None:
         """Let plain adds to an open ledger pass by its grant."""
-        if self.is_limbo(descriptor.ledger):
+        if self.is_limbo(descriptor.ledger) or len(descriptor.grant) != GRANT_BYTES:
+            # Adds with a key of another length come one by one.
             return
         if descriptor.key_journaled and not descriptor.fenced and not is_blank(descriptor.master_key):
             self.grants[descriptor.grant] = descriptor
 
     def refuse(self, descriptor: LedgerDescriptor) -> None:
         """Stop plain adds to a ledger."""
-        self.grants.pop(descriptor.grant, None)
+        self.grants.pop(descriptor.grant)
 
     def forget(self, ledger: int) -> LedgerDescriptor | None:
         """Drop a descriptor, of a deleted ledger for instance; returns it."""

@@ -17,10 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from operator import attrgetter
-from typing import cast
 
-from bkctl._kernels import note_adds
 from bkctl.clock import Clock
 from bkctl.codec.entry import ACCEPTED_BYTES_MIN
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd, framed
@@ -28,7 +25,7 @@ from bkctl.engine.engine_thread import Actions, EngineThread, call_all, logged_f
 from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
-from bkctl.engine.ledger_descriptor import LedgerDescriptor
+from bkctl.engine.ledger_descriptor import LedgerDescriptor, ledgers_of
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.engine.split_answer import SplitAnswer
@@ -47,8 +44,6 @@ from bkctl.metrics.stage import StageMeter
 
 #: An entry as the bookie reads it: ledger, entry, last add confirmed.
 _FRONT = struct.Struct(">qqq")
-
-_KEY_PREFIX_OF = attrgetter("key_prefix")
 
 _ANSWER = "an answer of the write stage"
 _APPENDING = "appending a part of a run"
@@ -215,32 +210,31 @@ class WriteStage:
 
     def _append_records(self, run: RecordRun, actions: Actions) -> Outcome:
         """Append a run in one piece, of a bookie with one directory and one journal."""
-        known = list(map(self._table.grants.get, run.grants))
-        if None in known:
+        places = self._table.grants.find(run.grants)
+        if places is None:
             return Outcome.NOT_AS_IS
-        ledgers = cast("list[LedgerDescriptor]", known)
         storage, journal = self._table.storages[0], self._table.journals[0]
         count = run.count
         size_bytes = len(run.records)
         if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
             return Outcome.NO_ROOM
-        storage.put_records(run.records, count, run.size_bytes, map(_KEY_PREFIX_OF, ledgers))
+        storage.put_records(run.records, count, run.size_bytes, ledgers_of(run.grants))
         if self._write_data:
             journal.append(_batch([run.records], size_bytes, count, run.sink, run.context))
         else:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
-        reported(_NOTING, self._note_records, run, ledgers, actions)
+        reported(_NOTING, self._note_records, run, places, actions)
         return Outcome.ADDED
 
-    def _note_records(self, run: RecordRun, ledgers: list[LedgerDescriptor], actions: Actions) -> None:
+    def _note_records(self, run: RecordRun, places: bytes, actions: Actions) -> None:
         """Do what :meth:`_note_run` does, of a run in one piece."""
         entry_bytes = run.size_bytes / run.count
-        watched, uncounted = note_adds(ledgers, run.lacs, run.counts, entry_bytes, self._busiest.generation)
-        # A ledger may come twice, from two connections: only now is its LAC the highest one.
-        self._note_use([ledgers[place] for place in watched], actions)
-        for place in uncounted:
-            descriptor = ledgers[place]
-            adds = run.counts[place]
+        watched, uncounted = self._table.grants.note(
+            places, run.lacs, run.counts, entry_bytes, self._busiest.generation
+        )
+        # A ledger may come more than once: only now is its LAC the highest one.
+        self._note_use(watched, actions)
+        for descriptor, adds in uncounted:
             descriptor.counter = self._busiest.add(descriptor.ledger, adds, adds * entry_bytes)
         self.meter.done += run.count
 

@@ -32,13 +32,11 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-import sys
 from array import array
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter
 
 from bkctl import _kernels
@@ -59,10 +57,8 @@ _READ_HEADER = 0x02020000
 _OK = ResultCode.OK
 _STORED_HEAD = _HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[_OK])
 _READ_OK = struct.pack(">Ii", _READ_HEADER, 0)
-#: The numbers in a column are of this machine.
+_GRANT_BYTES = 28
 _NUMBER_BYTES = 8
-_LOW_BYTE = 0 if sys.byteorder == "little" else _NUMBER_BYTES - 1
-_BYTE_VALUES = 256
 #: The key of a body.
 KEY_OF = itemgetter(slice(_KEY_BYTES))
 
@@ -91,8 +87,9 @@ class PackedAddRun(AddRun):
 
     ``records`` are the bodies, each behind its i32 length, ``packed_keys`` the keys one behind the other.
     After :func:`join_runs` they lie in one piece with those of other runs and are cut out when they are read.
-    ``distinct_grants`` has each grant once, and ``lacs`` for each of them the highest last add confirmed of
-    its entries. The lists of :class:`AddRun` are made when they are read, which hardly ever happens.
+    ``packed_grants`` has the grant of adds that stand side by side once, and ``lacs`` and ``counts``, columns
+    of native i64, have for each of these the highest last add confirmed of its adds, and their number.
+    The lists of :class:`AddRun` are made when they are read, which hardly ever happens.
     Adds of version 2 have no ``stored``, as their answers are made of the keys; those of version 3 bring the
     frames that say that they are stored, one behind the other.
     """
@@ -103,16 +100,16 @@ class PackedAddRun(AddRun):
         "_piece",
         "_start",
         "_stop",
-        "_which",
-        "distinct_grants",
+        "counts",
         "lacs",
+        "packed_grants",
         "packed_keys",
         "stored",
     )
 
     def __init__(self, columns: AddColumns, stored: bytes | None = None) -> None:
         self.stored = stored
-        self.packed_keys, self._piece, self.distinct_grants, self.lacs, self._which = columns
+        self.packed_keys, self._piece, self.packed_grants, self.lacs, self.counts = columns
         self._start = 0
         self._stop = len(self._piece)
         self._lists: tuple[list[bytes], list[bytes], list[bytes]] | None = None
@@ -125,21 +122,6 @@ class PackedAddRun(AddRun):
     def records(self) -> bytes:
         """The bodies, each behind its i32 length."""
         return self._piece[self._start : self._stop]
-
-    @property
-    def counts(self) -> list[int]:
-        """The number of adds of each of the distinct grants."""
-        grants = len(self.distinct_grants)
-        if grants == 1:
-            return [self._count]
-        if grants == self._count:
-            return [1] * grants
-        if grants <= _BYTE_VALUES:
-            # One call of C for each grant, none for each add.
-            low = self._which[_LOW_BYTE::_NUMBER_BYTES]
-            return [low.count(number) for number in range(grants)]
-        found = Counter(array("q", self._which))
-        return [found[number] for number in range(grants)]
 
     @property
     def wire(self) -> Wire:  # type: ignore[override]
@@ -167,7 +149,8 @@ class PackedAddRun(AddRun):
 
     def _listed(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
         if self._lists is None:
-            grants = [self.distinct_grants[number] for number in array("q", self._which)]
+            distinct = _kernels.pieces_of(self.packed_grants, _GRANT_BYTES)
+            grants = list(chain.from_iterable(map(repeat, distinct, array("q", self.counts))))
             bodies = [record[LENGTH_BYTES:] for record in _frames(self.records)]
             self._lists = grants, [body[:_KEY_BYTES] for body in bodies], bodies
         return self._lists

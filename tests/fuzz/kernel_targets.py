@@ -382,7 +382,44 @@ def _descriptors(data: bytes) -> None:
     _sends(data)
 
 
-_CHOICES = [_walks, _places, _rows, _adds, _tables, _descriptors, _blocks, _columns]
+def _grants(data: bytes) -> None:
+    """Ledgers by grant beside the reference: puts, removals, lookups of many, and notes at any place."""
+    for name in COMPILED_TWINS:
+        with twin(name) as native:
+            tables = [(kernels, kernels.GrantTable()) for kernels in (_python, native)]
+            uses = [
+                [kernels.LedgerUse(kernels.LedgerCounter(0.0, 0)) for _ in range(16)] for kernels, _ in tables
+            ]
+            for at in range(0, len(data) - 1, 2):
+                step, number = data[at], data[at + 1]
+                answers = [
+                    _grant_step(table, its, step, number, data)
+                    for (_, table), its in zip(tables, uses, strict=True)
+                ]
+                assert answers[0] == answers[1]
+            states = [[(use.lac, use.used, use.counter.entries) for use in its] for its in uses]
+            assert states[0] == states[1]
+
+
+def _grant_step(table: Any, uses: list[Any], step: int, number: int, data: bytes) -> object:
+    """Do a step; return what can be compared of its answer, and whether the grant is there."""
+    grant = bytes([number]) * (28 if step < 200 else number % 40)
+    if step % 4 == 0:
+        answer = _answer(table.__setitem__, grant, uses[number % len(uses)])
+    elif step % 4 == 1:
+        found = _answer(table.pop, grant)
+        answer = uses.index(found) if found in uses else found
+    elif step % 4 == 2:
+        answer = _answer(table.find, grant * 2)
+    else:
+        places = array("q", [number - 1, number - 1]).tobytes()
+        lacs, counts = data.ljust(32)[:16], data.ljust(32)[16 : 32 + step // 200]
+        noted = _answer(table.note, places, lacs, counts, 1.5, number % 2)
+        answer = noted if noted is ValueError else len(noted[1])  # type: ignore[index]
+    return answer, len(table), grant in table
+
+
+_CHOICES = [_walks, _places, _rows, _adds, _tables, _descriptors, _blocks, _columns, _grants]
 
 
 def kernels(data: bytes) -> None:
@@ -420,7 +457,10 @@ def _seeds() -> list[bytes]:
                 b"\3\x14\x40" + struct.pack(">3H", 0, 2, len(records)) + records * 3,
                 b"\2\x50\xff" + struct.pack(">2H", 2, 2) + bytes(2) + records,
             ],
+            # A row of 16 and 8 bytes, which RocksDB has put once, and where the only restart is.
+            [b"\x0f\7\0\x18\x08" + _BODY[:16] + b"\1" + bytes(15) + struct.pack("<II", 0, 1)],
             [(b"\x08" + bytes(7) + b"\3" + _BODY[:16] * 3 + array("q", (9, 40, 70, 99)).tobytes())],
+            [bytes(range(200, 256)) * 2, b"\4\1\4\2\x08\3\2\1\5\2\3\1\7\2\5\1\4\2" * 3],
         ]
     )
 

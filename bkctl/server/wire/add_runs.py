@@ -127,18 +127,20 @@ def _for_engine(pending: Sequence[PendingAdds], sink: AddAnswers) -> EngineAddRu
     as_lists = partial(_as_lists, runs, sink, pending)
     if len(packed) < len(runs):
         return as_lists()
-    grants: list[bytes] = []
-    lacs: list[int] = []
-    counts: list[int] = []
-    for run in packed:
-        grants += run.distinct_grants
-        lacs += run.lacs
-        counts += run.counts
     # Also of one run alone: it may have lain with others that were refused, which would be held with it.
     records = join_runs(packed)
-    count = sum(counts)
-    size_bytes = len(records) - LENGTH_BYTES * count
-    return RecordRun(grants, lacs, counts, records, count, size_bytes, sink, pending, as_lists)
+    count = sum([each.count for each in pending])
+    return RecordRun(
+        b"".join([run.packed_grants for run in packed]),
+        b"".join([run.lacs for run in packed]),
+        b"".join([run.counts for run in packed]),
+        records,
+        count,
+        len(records) - LENGTH_BYTES * count,
+        sink,
+        pending,
+        as_lists,
+    )
 
 
 def _as_lists(runs: list[AddRun], sink: AddAnswers, pending: Sequence[PendingAdds]) -> EngineAddRun:

@@ -15,8 +15,6 @@ from bkctl.engine.ledger_descriptor import LAC_NONE
 from bkctl.metrics.busiest_ledgers import UNCOUNTED
 from tests.support.kernel_twins import COMPILED, twin
 
-I64 = st.integers(-(2**63), 2**63 - 1)
-
 
 @pytest.fixture(params=["python", pytest.param("native", marks=COMPILED)])
 def kernels(request: pytest.FixtureRequest) -> Iterator[Any]:
@@ -36,50 +34,6 @@ def test_a_ledger_has_no_lac_at_first(kernels: Any) -> None:
     counter = use.counter
     assert (counter.since_s, counter.generation, counter.entries, counter.bytes) == (2.5, 7, 0, 0.0)
     assert (counter.marked, counter.before) == (0, 0)
-
-
-def test_adds_are_noted_ledger_by_ledger(kernels: Any) -> None:
-    mine, old = kernels.LedgerCounter(0.0, 3), kernels.LedgerCounter(0.0, 2)
-    first, second, third = (kernels.LedgerUse(counter) for counter in (mine, old, mine))
-    first.lac = 40
-    third.watched = True
-    # The first one comes twice, and not with its highest LAC at last.
-    ledgers = [first, second, third, first]
-    found = kernels.note_adds(ledgers, [39, 8, 2**63 - 1, 41], [1, 2, 3, 4], 1.5, 3)
-    assert found == ([2], [1])
-    assert [each.lac for each in (first, second, third)] == [41, 8, 2**63 - 1]
-    assert all(each.used for each in ledgers)
-    assert (mine.entries, mine.bytes) == (8, 12.0)
-    assert (old.entries, old.bytes) == (0, 0.0)
-
-
-@pytest.mark.parametrize(("lacs", "counts"), [([1], [1, 1]), ([1, 1], [1]), ([1, 1, 1], [1, 1])])
-def test_columns_of_different_lengths_note_nothing(kernels: Any, lacs: list[int], counts: list[int]) -> None:
-    uses = [kernels.LedgerUse(kernels.LedgerCounter(0.0, 0)) for _ in range(2)]
-    with pytest.raises(ValueError, match="columns of different lengths"):
-        kernels.note_adds(uses, lacs, counts, 1.0, 0)
-    assert [(use.lac, use.used, use.counter.entries) for use in uses] == [(LAC_NONE, False, 0)] * 2
-
-
-NOTE = st.tuples(st.integers(0, 3), I64, st.integers(0, 2**31), st.integers(0, 1))
-
-
-@COMPILED
-@given(st.lists(st.lists(NOTE, max_size=6), max_size=6), st.floats(0, 2**40))
-def test_the_twins_note_the_same(runs: list[list[tuple[int, int, int, int]]], entry_bytes: float) -> None:
-    seen = []
-    for kernels in both():
-        uses = [kernels.LedgerUse(kernels.LedgerCounter(0.0, number % 2)) for number in range(4)]
-        uses[3].watched = True
-        answers = []
-        for run in runs:
-            columns = [list(column) for column in zip(*run, strict=True)] or [[], [], [], []]
-            ledgers = [uses[number] for number in columns[0]]
-            generation = columns[3][0] if run else 0
-            answers.append(kernels.note_adds(ledgers, columns[1], columns[2], entry_bytes, generation))
-        counters = [(use.lac, use.used, use.counter.entries, use.counter.bytes) for use in uses]
-        seen.append((answers, counters))
-    assert seen[0] == seen[1]
 
 
 def test_a_time_counts_in_the_first_bucket_that_is_not_shorter(kernels: Any) -> None:

@@ -262,19 +262,6 @@ def test_a_compiled_twin_of_another_version_is_left_alone(monkeypatch: pytest.Mo
         _kernels._chosen("native")
 
 
-@COMPILED
-def test_a_function_that_an_older_build_lacks_is_the_references() -> None:
-    program = (
-        "import importlib; from bkctl import _kernels as k\n"
-        "from bkctl._kernels import _python as p, _native as n\n"
-        "del n.gather_at, n.records_but; importlib.reload(k)\n"
-        "print(k.IMPL, k.gather_at is p.gather_at, k.records_but is p.records_but)"
-    )
-    environment = {**os.environ, "BKCTL_KERNELS": "native"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == "native True True", done.stderr
-
-
 @pytest.mark.skipif(os.environ.get("CI") != "true", reason="elsewhere a compiler is not required")
 def test_ci_has_the_compiled_twin() -> None:
     assert _chosen("auto") == "native"
