@@ -497,8 +497,9 @@ static void bkctl_table_free(bkctl_table *table) {
   memset(table, 0, sizeof *table);
 }
 
-static size_t bkctl_table_place(const bkctl_table *table, int64_t ledger, int64_t entry) {
-  size_t place = bkctl_hash_key(ledger, entry) & (table->places - 1);
+/* The place of a key with that hash, or the free one where it would be. */
+static size_t bkctl_table_place(const bkctl_table *table, int64_t ledger, int64_t entry, uint64_t hash) {
+  size_t place = hash & (table->places - 1);
   for (; table->index[place]; place = (place + 1) & (table->places - 1)) {
     const bkctl_row *row = table->rows + table->index[place] - 1;
     if (row->entry == entry && row->ledger == ledger) break;
@@ -506,8 +507,8 @@ static size_t bkctl_table_place(const bkctl_table *table, int64_t ledger, int64_
   return place;
 }
 
-static size_t bkctl_newest_place(const bkctl_newest *newest, size_t places, int64_t ledger) {
-  size_t place = bkctl_hash_ledger(ledger) & (places - 1);
+static size_t bkctl_newest_place(const bkctl_newest *newest, size_t places, int64_t ledger, uint64_t hash) {
+  size_t place = hash & (places - 1);
   while (newest[place].used && newest[place].ledger != ledger) place = (place + 1) & (places - 1);
   return place;
 }
@@ -515,7 +516,7 @@ static size_t bkctl_newest_place(const bkctl_newest *newest, size_t places, int6
 /* The row of a key, NULL without. */
 static const bkctl_row *bkctl_table_find(const bkctl_table *table, int64_t ledger, int64_t entry) {
   if (!table->count) return NULL;
-  const size_t place = bkctl_table_place(table, ledger, entry);
+  const size_t place = bkctl_table_place(table, ledger, entry, bkctl_hash_key(ledger, entry));
   const bkctl_row *row = table->index[place] ? table->rows + table->index[place] - 1 : NULL;
   return row && row->block != BKCTL_NO_ROW ? row : NULL;
 }
@@ -529,7 +530,8 @@ static void bkctl_table_remove(bkctl_table *table, const bkctl_row *row) {
 /* The highest entry id of a ledger, -1 without entries. */
 static int64_t bkctl_table_highest(const bkctl_table *table, int64_t ledger) {
   if (!table->count) return -1;
-  const bkctl_newest *found = table->newest + bkctl_newest_place(table->newest, table->newest_places, ledger);
+  const uint64_t hash = bkctl_hash_ledger(ledger);
+  const bkctl_newest *found = table->newest + bkctl_newest_place(table->newest, table->newest_places, ledger, hash);
   return found->used ? found->highest : -1;
 }
 
@@ -563,8 +565,9 @@ static int bkctl_table_reserve(bkctl_table *table, size_t rows, size_t ledgers) 
     bkctl_newest *newest = calloc(places, sizeof *newest);
     if (!newest) return 0;
     for (size_t old = 0; old < table->newest_places; old++) {
-      if (table->newest[old].used)
-        newest[bkctl_newest_place(newest, places, table->newest[old].ledger)] = table->newest[old];
+      const bkctl_newest *moved = table->newest + old;
+      if (moved->used)
+        newest[bkctl_newest_place(newest, places, moved->ledger, bkctl_hash_ledger(moved->ledger))] = *moved;
     }
     free(table->newest);
     table->newest = newest;
@@ -573,9 +576,9 @@ static int bkctl_table_reserve(bkctl_table *table, size_t rows, size_t ledgers) 
   return 1;
 }
 
-/* Add a row, or put it in the place of the one of its key; room was reserved. */
-static void bkctl_table_put(bkctl_table *table, const bkctl_row *row) {
-  const size_t place = bkctl_table_place(table, row->ledger, row->entry);
+/* Add a row, or put it in the place of the one of its key; room was reserved. The hashes are of key and ledger. */
+static void bkctl_table_put_hashed(bkctl_table *table, const bkctl_row *row, uint64_t hash, uint64_t ledger_hash) {
+  const size_t place = bkctl_table_place(table, row->ledger, row->entry, hash);
   if (table->index[place]) {
     bkctl_row *old = table->rows + table->index[place] - 1;
     table->removed -= old->block == BKCTL_NO_ROW;
@@ -584,7 +587,8 @@ static void bkctl_table_put(bkctl_table *table, const bkctl_row *row) {
   }
   table->rows[table->count] = *row;
   table->index[place] = (uint32_t)++table->count;
-  bkctl_newest *newest = table->newest + bkctl_newest_place(table->newest, table->newest_places, row->ledger);
+  bkctl_newest *newest =
+      table->newest + bkctl_newest_place(table->newest, table->newest_places, row->ledger, ledger_hash);
   if (!newest->used) {
     newest->used = 1;
     newest->ledger = row->ledger;
@@ -593,6 +597,10 @@ static void bkctl_table_put(bkctl_table *table, const bkctl_row *row) {
   } else if (row->entry > newest->highest) {
     newest->highest = row->entry;
   }
+}
+
+static void bkctl_table_put(bkctl_table *table, const bkctl_row *row) {
+  bkctl_table_put_hashed(table, row, bkctl_hash_key(row->ledger, row->entry), bkctl_hash_ledger(row->ledger));
 }
 
 /* Whether `records` is a chain of records with ids that are not negative, from its first to its last byte;
@@ -616,15 +624,36 @@ static int bkctl_measure_records(const unsigned char *records, size_t size_bytes
   return 1;
 }
 
+/* Records that are looked at together: what their places lie in comes from memory side by side. */
+#define BKCTL_RECORDS_AHEAD 16
+
 /* Put the records of a block that was measured; room was reserved. */
 static void bkctl_table_put_records(bkctl_table *table, const unsigned char *records, size_t size_bytes,
                                     uint32_t block) {
+  bkctl_row rows[BKCTL_RECORDS_AHEAD];
+  uint64_t hashes[BKCTL_RECORDS_AHEAD], ledger_hashes[BKCTL_RECORDS_AHEAD];
   for (size_t at = 0; at < size_bytes;) {
-    const uint32_t size = bkctl_be32(records + at);
-    const bkctl_row row = {
-        (int64_t)bkctl_be64(records + at + 4), (int64_t)bkctl_be64(records + at + 12), block, (uint32_t)at + 4, size, 0};
-    bkctl_table_put(table, &row);
-    at += 4 + (size_t)size;
+    size_t count = 0;
+    for (; count < BKCTL_RECORDS_AHEAD && at < size_bytes; count++) {
+      bkctl_row *row = rows + count;
+      row->ledger = (int64_t)bkctl_be64(records + at + 4);
+      row->entry = (int64_t)bkctl_be64(records + at + 12);
+      row->block = block;
+      row->offset = (uint32_t)at + 4;
+      row->size = bkctl_be32(records + at);
+      row->unused = 0;
+      hashes[count] = bkctl_hash_key(row->ledger, row->entry);
+      ledger_hashes[count] = bkctl_hash_ledger(row->ledger);
+      __builtin_prefetch(table->index + (hashes[count] & (table->places - 1)), 1);
+      __builtin_prefetch(table->newest + (ledger_hashes[count] & (table->newest_places - 1)), 1);
+      at += 4 + (size_t)row->size;
+    }
+    for (size_t number = 0; number < count; number++) {
+      const uint32_t found = table->index[hashes[number] & (table->places - 1)];
+      if (found) __builtin_prefetch(table->rows + found - 1);
+    }
+    for (size_t number = 0; number < count; number++)
+      bkctl_table_put_hashed(table, rows + number, hashes[number], ledger_hashes[number]);
   }
 }
 
