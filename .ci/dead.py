@@ -48,7 +48,6 @@ KEPT = {
     "MetadataUpdateMachine": "replication changes metadata by it",
     "decode_entry_list": "the repair of ledgers asks bookies for their lists of entries",
     "encode_slots": "writes the .idx files of InterleavedLedgerStorage",
-    "encode_value": "the other half of a codec",
     "encode_flags": "the other half of a codec",
     "decode_metadata_dump": "the other half of a codec, without a file",
     "append_all": "of the client that programs embed",
