@@ -34,6 +34,8 @@ DEAD_TOOLS := build/dead-tools
 PROFILE_TOOLS := build/profile-tools
 WHEEL_TOOLS := build/wheel-tools
 SITE_TOOLS := build/site-tools
+# What the compiled kernels are made of.
+KERNELS := bkctl/_kernels/_native.pyx $(wildcard bkctl/_kernels/*.pxi bkctl/_kernels/*.h)
 KERNELS_ASAN := build/kernels-asan
 # A soak of some parts keeps its log beside those of the others.
 SOAK_NAME := $(if $(filter-out file,$(origin SOAK)),-$(shell echo $(SOAK) | tr ' ' -))
@@ -50,8 +52,7 @@ help: ## Show this list
 
 env: $(STAMP) ## Make the environment (the others do it by themselves)
 
-$(STAMP): pyproject.toml $(PINS) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h bkctl/_kernels/entries.h \
-  bkctl/_kernels/counters.pxi bkctl/_kernels/grants.pxi bkctl/_kernels/grants.h bkctl/_kernels/compaction.h bkctl/_kernels/runs.h bkctl/_kernels/tables.h
+$(STAMP): pyproject.toml $(PINS) $(KERNELS)
 	@echo "make: making the environment in $(VENV); this takes some minutes, once" >&2
 	@sh .ci/venv "$(VENV)" "$(PYTHON)"
 	@sh .ci/install "$(PY)" $(PINS)
@@ -130,8 +131,7 @@ $(FUZZ_TOOLS)/.installed: .ci/fuzz-constraints.txt
 
 kernels-asan: $(STAMP) $(KERNELS_ASAN)/.built ## Build the kernels once more, with the compiler's sanitizers in them
 
-$(KERNELS_ASAN)/.built: $(STAMP) bkctl/_kernels/_native.pyx bkctl/_kernels/checksums.h bkctl/_kernels/entries.h \
-  bkctl/_kernels/counters.pxi bkctl/_kernels/grants.pxi bkctl/_kernels/grants.h bkctl/_kernels/compaction.h bkctl/_kernels/runs.h bkctl/_kernels/tables.h
+$(KERNELS_ASAN)/.built: $(STAMP) $(KERNELS)
 	@PYTHONPATH=. $(PY) -m tests.fuzz.sanitized_kernels
 	@mkdir -p $(@D) && touch $@
 

@@ -3,6 +3,9 @@
 There are two twins with the same results: ``_python``, the reference, and ``_native``, compiled when the
 package was installed with a compiler at hand. ``IMPL`` names the one that runs. ``BKCTL_KERNELS=python``
 chooses the reference, ``native`` insists on the compiled one, ``auto`` (the default) takes what is there.
+
+A subject has its place in both: ``frames.h`` is the C of what ``frames.pxi`` makes functions of Python, and
+``_frames.py`` the reference. ``_api`` says what each function does.
 """
 
 import os

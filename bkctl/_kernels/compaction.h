@@ -1,12 +1,12 @@
 /* Records of an entry log that live: found in a window of the log, copied to where they go next; and the columns
    that go with records: where they lie, and what they add up to for each ledger.
 
-   As in entries.h nothing is trusted: what is copied was measured before, and lies inside of the buffer. */
+   As in records.h nothing is trusted: what is copied was measured before, and lies inside of the buffer. */
 
 #ifndef BKCTL_COMPACTION_H
 #define BKCTL_COMPACTION_H
 
-#include "entries.h"
+#include "records.h"
 
 /* Whether the index has the record `number` at its place in the log; `first` + any place in the buffer is a
    location. */

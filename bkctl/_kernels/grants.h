@@ -6,7 +6,8 @@
 #ifndef BKCTL_GRANTS_H
 #define BKCTL_GRANTS_H
 
-#include "entries.h"
+#include "entry_table.h"
+#include "frames.h"
 
 /* Half a cache line. Of a row that is free `hash` is the next free one and 1, or 0. */
 typedef struct {
@@ -22,7 +23,11 @@ typedef struct {
   uint32_t first_free;
 } bkctl_grants;
 
-static inline uint32_t bkctl_grant_hash(const unsigned char *grant) { return (uint32_t)bkctl_hash_grant(grant); }
+static inline uint32_t bkctl_grant_hash(const unsigned char *grant) {
+  uint64_t words[4] = {0, 0, 0, 0};
+  memcpy(words, grant, BKCTL_GRANT_BYTES);
+  return (uint32_t)bkctl_hash(words, 4);
+}
 
 /* The place of a grant, or the free one where it would be. The table has places. */
 static inline size_t bkctl_grant_place(const bkctl_grants *grants, const unsigned char *grant, uint32_t hash) {

@@ -1,5 +1,15 @@
 # Ledgers by grant. One call is one step for other threads: none of these gives the interpreter's lock away.
 
+cdef extern from "grants.h" nogil:
+    ctypedef struct bkctl_grants:
+        size_t made, count
+    uint32_t bkctl_grant_find(const bkctl_grants *grants, const unsigned char *grant)
+    int bkctl_grants_find(const bkctl_grants *grants, const unsigned char *given, size_t count, int64_t *rows)
+    int bkctl_grants_reserve(bkctl_grants *grants)
+    uint32_t bkctl_grants_put(bkctl_grants *grants, const unsigned char *grant)
+    uint32_t bkctl_grants_remove(bkctl_grants *grants, const unsigned char *grant)
+    void bkctl_grants_free(bkctl_grants *grants)
+
 
 cdef class GrantTable:
     """See ``_grants``."""

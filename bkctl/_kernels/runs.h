@@ -1,7 +1,7 @@
 /* Entries of a window of an entry log as runs of consecutive ids, and a word of each entry.
 
    The words and the sums are those of pipeline/tables/run_lengths.py and pipeline/sets/blocks.py. Arithmetic is
-   modulo 2^64. As in entries.h nothing is trusted: a record is looked at only when it lies in the buffer. */
+   modulo 2^64. As in records.h nothing is trusted: a record is looked at only when it lies in the buffer. */
 
 #ifndef BKCTL_RUNS_H
 #define BKCTL_RUNS_H
