@@ -11,29 +11,31 @@ A subject has its place in both: ``frames.h`` is the C of what ``frames.pxi`` ma
 import os
 from typing import TYPE_CHECKING
 
-from bkctl._kernels import _python
+from bkctl._kernels import _api
 from bkctl._kernels._api import Kernels
 
 
 def _chosen(wanted: str) -> Kernels:
-    """Return the twin to use.
+    """Return the twin to use; the other one is not loaded.
 
     Raises ImportError when the compiled one is wanted and missing or out of date.
     """
     if wanted not in ("auto", "native", "python"):
         raise ImportError(f"BKCTL_KERNELS={wanted}: is neither auto nor native nor python")
-    if wanted == "python":
-        return _python
-    try:
-        from bkctl._kernels import _native
+    if wanted != "python":
+        try:
+            from bkctl._kernels import _native
 
-        if _native.API != _python.API:
-            raise ImportError("the compiled kernels are of another version; install again")  # noqa: TRY301
-    except ImportError:
-        if wanted == "native":
-            raise
-        return _python
-    return _native
+            if _native.API != _api.API:
+                raise ImportError("the compiled kernels are of another version; install again")  # noqa: TRY301
+        except ImportError:
+            if wanted == "native":
+                raise
+        else:
+            return _native
+    from bkctl._kernels import _python
+
+    return _python
 
 
 _twin = _chosen(os.environ.get("BKCTL_KERNELS", "auto"))

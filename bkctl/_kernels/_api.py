@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Protocol
 
+#: The number of this interface. A compiled twin that was built with another one is not used.
+API = 8
+
 #: Keys, records, and of adds with the same grant that stand side by side: the grants (28 bytes each), columns
 #: of their highest LACs, and of the numbers of adds.
 AddColumns = tuple[bytes, bytes, bytes, bytes, bytes]

@@ -47,7 +47,7 @@ cdef extern from "records.h" nogil:
     int bkctl_measure_records(const unsigned char *records, size_t size_bytes, size_t *count, size_t *changes)
     void bkctl_put_be64(unsigned char *at, uint64_t value)
 
-#: Of the functions' signatures; a build of another one is not used.
+#: See ``_api``.
 API = 8
 IMPL = "native"
 

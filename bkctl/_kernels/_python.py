@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bkctl._kernels._api import API as API
 from bkctl._kernels._compaction import gather_at as gather_at
 from bkctl._kernels._compaction import ledger_sums as ledger_sums
 from bkctl._kernels._compaction import pieces_of as pieces_of
@@ -34,8 +35,6 @@ from bkctl._kernels._walks import leading_records as leading_records
 from bkctl._kernels._walks import walk_columns as walk_columns
 from bkctl._kernels._walks import walk_entries as walk_entries
 
-#: See ``_native.pyx``.
-API = 8
 IMPL = "python"
 
 #: The caches in Python are their twins.

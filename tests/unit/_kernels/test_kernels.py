@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkctl import _kernels
-from bkctl._kernels import _python
+from bkctl._kernels import _api, _python
 from bkctl._kernels._api import Kernels
 from bkctl.codec.digest import mac_key
 from tests.support.kernel_twins import COMPILED, TWINS, twin
@@ -255,8 +255,16 @@ def test_the_compiled_twin_is_chosen_where_it_is() -> None:
     assert _chosen("auto") == _chosen("native") == "native"
 
 
+@COMPILED
+def test_the_reference_is_not_loaded_beside_the_compiled_twin() -> None:
+    program = "import sys, bkctl._kernels; print('bkctl._kernels._python' in sys.modules)"
+    environment = {**os.environ, "BKCTL_KERNELS": "auto"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
+
+
 def test_a_compiled_twin_of_another_version_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_python, "API", _python.API + 1)
+    monkeypatch.setattr(_api, "API", _api.API + 1)
     assert _kernels._chosen("auto") is _python
     with pytest.raises(ImportError):
         _kernels._chosen("native")
