@@ -9,8 +9,8 @@ A thread handles the errors that it expects. An unforeseen error, at the top of 
   again at the next turn, as the check of the disks is, and for calls of other people's code: an answer that
   cannot be given must not cost others theirs.
 
-Threads are started here and nowhere else in engine and server; pools hand their errors to futures. What such
-an error may cost elsewhere is in ``docs/adr/0041``.
+Threads are started here and nowhere else in engine and server; pools hand their errors to futures. The rule
+for what such an error may cost is ``docs/adr/0041``.
 """
 
 from __future__ import annotations
