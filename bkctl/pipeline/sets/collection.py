@@ -12,14 +12,14 @@ import platform
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from bkctl import __version__, _kernels
-from bkctl.errors import BkctlError, UsageError
+from bkctl.errors import BkctlError, StorageError, UsageError
 from bkctl.pipeline.index_spaces import partial_spaces
 from bkctl.pipeline.jobs.index_audit import INDEX_AUDIT
 from bkctl.pipeline.results import CLEAN, FOUND, UNEXAMINED
@@ -358,25 +358,42 @@ class _Collection:
             keep_unread_indexes(unread, paths, options, self._counting(writers))
             self._indexes = read_indexes(paths, narrowed, self._counting(writers), self._base)
             self._take(writers.close())
-        with PartWriters(self._place, OF_THE_REST) as writers:
-            reads = {"bookies", "logs", "runs", "index_runs", "index_ledgers"}
-            parts = {name: self._loadable(name) for name in sorted(reads)}
-            why = read_suspects(
-                INDEX_AUDIT, parts, request_paths(self._surveyed), narrowed, writers.add, self._memory()
-            )
-            self._take(writers.close())
-        if why is not None:
-            self._not_read["suspect_entries"] = why
-            self._guards.append(why)
+        reads = {"bookies", "logs", "runs", "index_runs", "index_ledgers"}
+        parts = {name: self._loadable(name) for name in sorted(reads)}
+        paths = request_paths(self._surveyed)
+
+        def suspects(keep: Keep) -> str | None:
+            return read_suspects(INDEX_AUDIT, parts, paths, narrowed, keep, self._memory())
+
+        self._read_again("suspect_entries", suspects)
         return unread
 
     def _read_blocks(self) -> None:
         if self._request.blocks is None:
             return
         asked = asked_blocks(self._request.blocks, self._bookie)
-        with PartWriters(self._place, OF_THE_REST) as writers:
-            read_blocks(asked, self._surveyed.paths_with("runs"), self._options, writers.add)
-            self._take(writers.close())
+
+        def replicas(keep: Keep) -> None:
+            read_blocks(asked, self._surveyed.paths_with("runs"), self._options, keep)
+
+        self._read_again("replicas", replicas)
+
+    def _read_again(self, table: str, read: Callable[[Keep], str | None]) -> None:
+        """Write a table for which entry logs are read once more; of which one may be that cannot be read."""
+        try:
+            with PartWriters(self._place, OF_THE_REST) as writers:
+                why = read(writers.add)
+                self._take(writers.close())
+        except StorageError as error:
+            if not self._unreadable():
+                raise
+            why = f"table {table} is empty: {error}"
+        if why is not None:
+            self._not_read[table] = why
+            self._guards.append(why)
+
+    def _unreadable(self) -> list[SetFile]:
+        return [file for file in self._files if file.state == "unreadable"]
 
     def _memory(self) -> int:
         return self._request.memory_bytes
@@ -398,10 +415,13 @@ class _Collection:
             if not self._parts[table]:
                 self._parts[table].append(_empty_part(self._place, table, TABLES[table]))
         damage = [file for file in self._files if not file.whole]
-        unreadable = [file for file in self._files if file.state == "unreadable"]
+        unreadable = self._unreadable()
         for file in unreadable:
             self._guards.append(f"{file.path} could not be read: what it holds is not known")
-            self._not_read["runs"] = f"{len(unreadable)} entry logs could not be read"
+        if unreadable:
+            # Table "verification" has a damage for each.
+            lacking = (table for table in OF_LOGS if table != "verification")
+            self._not_read |= dict.fromkeys(lacking, f"{len(unreadable)} entry logs could not be read")
         verdict = FOUND if damage or self._damages else CLEAN
         if gone or unread or self._not_read:
             verdict = UNEXAMINED

@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 
 from bkctl.codec.location import LocationColumns
 from bkctl.errors import NotFoundError
-from bkctl.pipeline.sets.log_pass import Keep, file_state
+from bkctl.pipeline.sets.log_pass import UNREAD_END, Keep, file_state
 from bkctl.pipeline.sets.manifest import IndexState, IndexTable
 from bkctl.pipeline.sets.rest_pass import keep_index_damage, read_table, striped_index_runs
 from bkctl.pipeline.sets.set_tables import INDEX_LEDGERS, STRIPED_INDEX_RUNS
@@ -108,8 +108,9 @@ def _state(filesystem: FileSystem, file: SplitFile, layout: IndexLayout) -> Inde
     for table in layout.tables:
         path = os.path.join(file.path, LOCATIONS, table.name)
         seen = file_state(filesystem, "index", SplitFile(path, file.dir, file.bookie, 0, 0))
-        # One that is gone already, because the bookie goes on, is none that could be found again.
-        if seen is None:
+        # One that is gone already, because the bookie goes on, is none that could be found again; nor is one
+        # whose ends cannot be read.
+        if seen is None or UNREAD_END in (seen.head, seen.tail):
             tables.append(IndexTable(table.name, -1, 0, 0, 0, table.first, table.last))
         else:
             ends = seen.bytes, seen.mtime_ms, seen.head, seen.tail

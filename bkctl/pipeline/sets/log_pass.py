@@ -35,6 +35,8 @@ from bkctl.vfs import FileSystem, PosixFileSystem
 Keep = Callable[[str, Iterator[pa.RecordBatch]], None]
 
 _END_BYTES = 4096
+#: In place of the checksum of an end that cannot be read.
+UNREAD_END = -1
 #: Runs that are held before they are joined: their columns stay in a processor's cache.
 _RUNS_HELD = 1 << 14
 #: Stripes of a log that are held until its end, to be joined once more.
@@ -44,21 +46,26 @@ _STRIPES_MAX = 1 << 20
 def file_state(filesystem: FileSystem, kind: str, file: SplitFile) -> SetFile | None:
     """Look at a file without reading it: size, time, checksums of both ends; None when it is gone.
 
-    Raises StorageError.
+    A file whose ends the disk does not give (``UNREAD_END``) is not that of any other look, and what it holds
+    is for its reader to say. Raises StorageError where the system refuses it to this user.
     """
     facts = filesystem.status(file.path)
     if facts is None:
         return None
+    size, head, tail = facts.size_bytes, UNREAD_END, UNREAD_END
     try:
         opened = filesystem.open(file.path)
+        try:
+            size = opened.size_bytes
+            head = zlib.crc32(opened.read_at(0, _END_BYTES))
+            tail = zlib.crc32(opened.read_at(max(0, size - _END_BYTES), _END_BYTES))
+        finally:
+            opened.close()
     except NotFoundError:
         return None
-    try:
-        size = opened.size_bytes
-        head = zlib.crc32(opened.read_at(0, _END_BYTES))
-        tail = zlib.crc32(opened.read_at(max(0, size - _END_BYTES), _END_BYTES))
-    finally:
-        opened.close()
+    except StorageError as error:
+        if error.is_denied:
+            raise
     mtime_ms = int(facts.mtime_s * 1000)
     return SetFile(kind, file.dir, file.id, file.path, size, mtime_ms, head, tail, "read", 0)
 

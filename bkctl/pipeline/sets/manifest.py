@@ -35,7 +35,8 @@ class SetFile:
 
     ``kind`` is ``entry_log`` or ``journal``; ``state`` ``read``, ``carried`` (unchanged since the set before,
     whose rows were taken over), ``gone`` (removed while the others were read) or ``unreadable``. ``head`` and
-    ``tail`` are checksums of the first and the last bytes; ``read_ms`` is when its entries were read.
+    ``tail`` are checksums of the first and the last bytes, -1 where these could not be read; ``read_ms`` is
+    when its entries were read.
     """
 
     kind: str
@@ -54,7 +55,8 @@ class SetFile:
 
 @dataclass(frozen=True, slots=True)
 class IndexTable:
-    """A table file of an index's locations and its state when it was looked at; -1 bytes when it was gone.
+    """A table file of an index's locations and its state when it was looked at; -1 bytes when it was gone,
+    or its ends could not be read.
 
     ``head`` and ``tail`` are checksums of both ends, ``first`` and ``last`` ledgers of its outer rows.
     """
@@ -69,7 +71,7 @@ class IndexTable:
 
     @property
     def gone(self) -> bool:
-        """Whether the file was removed before it was looked at."""
+        """Whether the file was removed before it was looked at, or could not be."""
         return self.bytes < 0
 
 

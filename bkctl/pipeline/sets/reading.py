@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bkctl.errors import NotFoundError
 from bkctl.pipeline.locations import Location, located
-from bkctl.pipeline.sets.log_pass import LogPass
+from bkctl.pipeline.sets.log_pass import UNREAD_END, LogPass
 from bkctl.pipeline.sets.manifest import PartFile, SetFile
 from bkctl.pipeline.sets.pace import Pace
 from bkctl.pipeline.sets.parts import PartWriters
@@ -112,6 +112,8 @@ def _progress(place: Location, name: str) -> ReadLogs | None:
 def unchanged(before: SetFile, now: SetFile | None) -> bool:
     """Return whether a file is what it was when it was read, and all was well with it."""
     if now is None or before.state not in ("read", "carried") or not before.whole:
+        return False
+    if UNREAD_END in (now.head, now.tail):
         return False
     return (before.bytes, before.mtime_ms, before.head, before.tail, before.path) == (
         now.bytes,

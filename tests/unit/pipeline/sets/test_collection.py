@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -135,6 +136,49 @@ def test_a_log_that_goes_while_it_is_read_leaves_an_audit_unexamined(tmp_path: P
     assert (one.complete.manifest.verdict, one.exit_code) == ("unexamined", 3)
     outcome = ran("replication-audit", [tmp_path / "sets"], tmp_path / "o")
     assert (outcome.verdict, "logs_gone" in outcome.found) == ("unexamined", True)
+
+
+def fail_with_eio(monkeypatch: pytest.MonkeyPatch, call: str, path: Path) -> None:
+    """Have ``os.open`` of a file fail, or ``os.pread`` of its first 4 KiB."""
+    real = getattr(os, call)
+
+    def failing(what: Any, *rest: Any, **how: Any) -> Any:
+        if call == "open":
+            meant = str(what) == str(path)
+        else:
+            meant = rest[1] < 4096 and os.readlink(f"/proc/self/fd/{what}") == str(path)
+        if meant:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(what, *rest, **how)
+
+    monkeypatch.setattr(os, call, failing)
+
+
+@pytest.mark.parametrize("name", ["ledgers/current/*.log", "journal/current/*.txn"])
+def test_a_sector_that_cannot_be_read_costs_no_set(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = copied(tmp_path / "bookie")
+    fail_with_eio(monkeypatch, "pread", max(bookie.glob(name), key=lambda path: path.stat().st_size))
+    first = collected(bookie, tmp_path / "sets")
+    assert (first.complete.manifest.verdict, first.exit_code) == ("found", 1)
+    assert collected(bookie, tmp_path / "sets").logs_read == (1 if name.endswith("log") else 0)
+    assert ran("verify", [tmp_path / "sets"], tmp_path / "o").found == ("damages", "sets_missing")
+
+
+def test_a_log_that_cannot_be_opened_leaves_every_audit_without_a_clean_bill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = copied(tmp_path / "bookie")
+    fail_with_eio(monkeypatch, "open", logs_of(bookie)[-1])
+    one = collected(bookie, tmp_path / "sets")
+    assert (one.complete.manifest.verdict, one.exit_code) == ("unexamined", 3)
+    assert {file.state for file in one.complete.manifest.files} == {"read", "unreadable"}
+    monkeypatch.setattr(set_inputs, "read_cluster", lambda *_: Cluster())
+    for job in JOBS:
+        outcome = ran(job, [tmp_path / "sets"], tmp_path / job)
+        assert outcome.verdict == ("found" if job == "verify" else "unexamined"), job
+        assert any("could not be read" in guard for guard in outcome.guards)
 
 
 def test_an_index_that_cannot_be_read_leaves_an_audit_unexamined(tmp_path: Path) -> None:
