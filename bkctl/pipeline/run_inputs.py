@@ -17,7 +17,7 @@ from bkctl.pipeline.reservations import Reservations
 from bkctl.pipeline.results import parquet_schema
 from bkctl.pipeline.run_request import Request
 from bkctl.pipeline.set_inputs import STRIPED, files_of, load_published, load_striped
-from bkctl.pipeline.survey import BOOKIES, INDEXES, KIND_OF, Survey, notes_of_logs, unread_indexes
+from bkctl.pipeline.survey import BOOKIES, INDEXES, JOURNALS, KIND_OF, Survey, notes_of_logs, unread_indexes
 from bkctl.pipeline.table_sets import TableSet, check_columns, refuse_undo_file
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import Range, TableOptions
@@ -63,7 +63,11 @@ class RunInputs:
         self._phase = phase
 
     def read(self) -> None:
-        """Read metadata first, then files, then metadata again; what waits for a query is read later."""
+        """Read metadata first, then files, then metadata again; what waits for a query is read later.
+
+        Of the files journals come first: a running bookie flushes what is behind their mark into logs that
+        are listed afterwards. The other way around, what it flushed in between would be in neither.
+        """
         if self._surveyed.by_tasks:
             notes = self._engine.tasks_folder
             if notes is None:
@@ -78,7 +82,7 @@ class RunInputs:
         if self._request.options.damage != "fail" and any(_is_of_index(item) for item in wanted):
             self._leave_out_indexes()
         for when in (Snapshot.BEFORE, None, Snapshot.AFTER):
-            for item in wanted:
+            for item in sorted(wanted, key=lambda item: KIND_OF.get(item.source) != JOURNALS):
                 if item.snapshot is when:
                     self.read_one(item)
         for name, query in self._parameters.views().items():

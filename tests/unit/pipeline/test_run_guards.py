@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.pipeline.job import Parameters
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.run import run_job
 from bkctl.pipeline.run_request import Request
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.registry import table_named
 from bkctl.reporting import Advance, nobody
 from bkctl.vfs import PosixFileSystem
+from tests.support.log_builder import EntryLogBuilder, entry_body
 
 DEMO = Path(__file__).parents[2] / "data" / "demo" / "bookie1"
 
@@ -69,3 +73,38 @@ def test_entries_whose_digests_could_not_be_checked_are_not_called_clean(tmp_pat
     unknown, known = told.values()
     assert (unknown.verdict, unknown.exit_code, unknown.found) == ("unexamined", 3, ("unchecked",))
     assert (known.verdict, known.exit_code, known.counts["unchecked"]) == ("clean", 0, 0)
+
+
+def _flush(bookie: Path) -> None:
+    """Write what is behind the last mark into a log, and move the mark, as a checkpoint does."""
+    options = TableOptions(damage="rows")
+    journal, log = table_named("journal"), EntryLogBuilder()
+    columns = ["ledger", "entry", "kind", "after_mark"]
+    for split in journal.plan([str(bookie)], options):
+        for batch in journal.read(split, columns, options):
+            for row in batch.to_pylist():
+                if row["kind"] == "entry" and row["after_mark"]:
+                    log.add(entry_body(row["ledger"], row["entry"]))
+    current = bookie / "ledgers" / "current"
+    (current / "7f.log").write_bytes(log.roll().data)
+    newest = max(bookie.glob("journal/current/*.txn"))
+    mark = LastMark(int(newest.stem, 16), newest.stat().st_size)
+    (current / "lastMark").write_bytes(encode_last_mark(mark))
+
+
+@pytest.mark.parametrize("when", ["reading runs", "reading unflushed"])
+def test_what_a_bookie_flushes_during_a_run_is_not_missing(tmp_path: Path, when: str) -> None:
+    bookie = Path(shutil.copytree(DEMO, tmp_path / "bookie"))
+
+    @contextmanager
+    def flushed_after(name: str, _: int) -> Iterator[Advance]:
+        yield nobody
+        if name == when:
+            _flush(bookie)
+
+    dump = str(DEMO.parent / "zk.json")
+    request = Request(JOBS["replication-audit"], (str(bookie),), str(tmp_path / "out"), dump, dump)
+    with LocalEngine(jobs=1) as engine:
+        outcome = run_job(PosixFileSystem(), engine, request, phase=flushed_after)
+    assert (bookie / "ledgers" / "current" / "7f.log").exists()
+    assert (outcome.counts["slots_missing"], outcome.counts["copies_missing"]) == (0, 0)
