@@ -202,6 +202,9 @@ class _Collection:
             how.append("password")
         return "+".join(how)
 
+    def _read_as(self) -> str:
+        return f"{__version__} {self._digest_known()}"
+
     # ---------------------------------------------------------------------------------------------- the pass
 
     def run(self, phase: Phase) -> Collected:
@@ -297,7 +300,7 @@ class _Collection:
         the logs that are left, and how many were taken over."""
         done: set[tuple[str, int]] = set()
         if self._request.resume:
-            for earlier in earlier_progress(self._place, looked_at):
+            for earlier in earlier_progress(self._place, looked_at, self._read_as()):
                 keys = {(file.dir, file.id) for file in earlier.files}
                 if not keys & done:
                     done |= keys
@@ -331,7 +334,8 @@ class _Collection:
         options = replace(self._options, metadata=None)
 
         def task(group: tuple[SplitFile, ...], states: tuple[SetFile, ...]) -> ReadTask:
-            return ReadTask(self._place.text, group, states, known, options, request.rate_bytes / jobs)
+            rate_bytes = request.rate_bytes / jobs
+            return ReadTask(self._place.text, group, states, known, options, rate_bytes, self._read_as())
 
         groups = packed(files, options.split_bytes, jobs)
         modules = _WORK_MODULES if jobs > 1 else ()

@@ -34,7 +34,10 @@ _PROGRESS_BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Logs that one process reads; ``place`` is the set's directory as text."""
+    """Logs that one process reads; ``place`` is the set's directory as text.
+
+    ``read_as`` is how: the version of the program, and how digests are known.
+    """
 
     place: str
     files: tuple[SplitFile, ...]
@@ -42,6 +45,7 @@ class ReadTask:
     known: KnownDigests | StoredDigests
     options: TableOptions
     rate_bytes: float
+    read_as: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +72,14 @@ def read_logs(task: ReadTask, advance: Advance) -> ReadLogs:
             state = log_pass.read(file, task.known, looked_at)
             states.append(replace(state, read_ms=int(time.time() * 1000)))
         done = ReadLogs(tuple(states), writers.close())
-    _write_progress(place, done)
+    _write_progress(place, done, task.read_as)
     return done
 
 
-def _write_progress(place: Location, done: ReadLogs) -> None:
+def _write_progress(place: Location, done: ReadLogs, read_as: str) -> None:
     text = json.dumps(
         {
+            "read_as": read_as,
             "files": [asdict(file) for file in done.files],
             "parts": {name: asdict(part) for name, part in done.parts.items()},
         }
@@ -83,27 +88,32 @@ def _write_progress(place: Location, done: ReadLogs) -> None:
     place.write(f"{PROGRESS}/{secrets.token_hex(8)}.json", f"{digest}\n{text}".encode())
 
 
-def earlier_progress(place: Location, now: Mapping[tuple[str, int], SetFile]) -> Iterator[ReadLogs]:
-    """Give what an ended pass of the same set had read, as far as none of a task's logs has changed."""
+def earlier_progress(
+    place: Location, now: Mapping[tuple[str, int], SetFile], read_as: str
+) -> Iterator[ReadLogs]:
+    """Give what an ended pass of the same set had read, as far as none of a task's logs has changed, and it
+    was read as this one reads: a pass that checked no digests leaves nothing to one that does."""
     sizes = place.sizes()
     for name in sorted(sizes):
         if not name.startswith(f"{PROGRESS}/"):
             continue
-        done = _progress(place, name)
+        done = _progress(place, name, read_as)
         if done is None or any(sizes.get(part.name) != part.bytes for part in done.parts.values()):
             continue
         if all(unchanged(file, now.get((file.dir, file.id))) for file in done.files):
             yield done
 
 
-def _progress(place: Location, name: str) -> ReadLogs | None:
-    """Return what a task left; None of one that was cut short."""
+def _progress(place: Location, name: str, read_as: str) -> ReadLogs | None:
+    """Return what a task left; None of one that was cut short, or read in another way."""
     try:
         digest, _, text = place.read(name, _PROGRESS_BYTES_MAX).partition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() != digest:
             return None
         found = json.loads(text)
     except (NotFoundError, ValueError):
+        return None
+    if found.get("read_as") != read_as:
         return None
     parts = {name: PartFile(**part) for name, part in found["parts"].items()}
     return ReadLogs(tuple(SetFile(**file) for file in found["files"]), parts)

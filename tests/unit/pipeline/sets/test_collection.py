@@ -22,7 +22,8 @@ from bkctl.pipeline.sets.choice import Cluster
 from bkctl.pipeline.sets.collection import Collected
 from bkctl.pipeline.sets.pace import Pace
 from bkctl.pipeline.sets.reading import ReadTask, read_logs
-from bkctl.pipeline.sets.store import CompleteSet
+from bkctl.pipeline.sets.store import CompleteSet, SetStore
+from bkctl.pipeline.tables.options import TableOptions
 from bkctl.reporting import Advance, nobody
 from tests.support.pipeline_tables import same_results
 from tests.support.sets import DEMO, collected, ran
@@ -117,6 +118,27 @@ def test_a_pass_that_was_ended_is_gone_on_with(tmp_path: Path, monkeypatch: pyte
         assert rows_of_set(resumed, table) == rows_of_set(whole, table), table
 
 
+def test_rows_whose_digests_were_not_checked_are_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = copied(tmp_path / "bookie")
+    log = logs_of(bookie)[-1]
+    data = bytearray(log.read_bytes())
+    data[1024 + 4 + 40] ^= 1
+    log.write_bytes(bytes(data))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SetStore, "publish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        collected(bookie, tmp_path / "sets", options=TableOptions(damage="rows", digest="off"))
+    monkeypatch.undo()
+    resumed = collected(bookie, tmp_path / "sets", resume=True)
+    assert resumed.complete.manifest.digest_known == "auto+metadata"
+    assert (resumed.logs_carried, resumed.complete.manifest.verdict, resumed.exit_code) == (0, "found", 1)
+
+
 def test_a_log_that_goes_while_it_is_read_leaves_an_audit_unexamined(tmp_path: Path) -> None:
     bookie = copied(tmp_path / "bookie")
     log = logs_of(bookie)[-1]
@@ -128,7 +150,6 @@ def test_a_log_that_goes_while_it_is_read_leaves_an_audit_unexamined(tmp_path: P
 
     from bkctl.pipeline.locations import located
     from bkctl.pipeline.sets.collection import CollectRequest, collect
-    from bkctl.pipeline.sets.store import SetStore
     from bkctl.vfs import PosixFileSystem
 
     store = SetStore(located(str(tmp_path / "sets")))
