@@ -23,6 +23,7 @@ from bkctl.errors import BkctlError, StorageError, UsageError
 from bkctl.pipeline.index_spaces import partial_spaces
 from bkctl.pipeline.jobs.index_audit import INDEX_AUDIT
 from bkctl.pipeline.results import CLEAN, FOUND, UNEXAMINED
+from bkctl.pipeline.sets.base_rows import BaseUnreadError
 from bkctl.pipeline.sets.index_pass import read_indexes
 from bkctl.pipeline.sets.log_pass import Keep, file_state
 from bkctl.pipeline.sets.manifest import IndexState, Manifest, PartFile, SetFile
@@ -209,6 +210,8 @@ class _Collection:
 
     def run(self, phase: Phase) -> Collected:
         """Read everything, then publish."""
+        blocks = self._request.blocks
+        asked = None if blocks is None else asked_blocks(blocks, self._bookie)
         self._write_bookies()
         marks = self._read_journals()
         files = log_files(self._filesystem, self._surveyed.paths_with("runs"), self._options)
@@ -228,7 +231,8 @@ class _Collection:
                 f"{gone} entry logs went away while files were read: a running bookie compacts. What it "
                 "copied out of them may be in no table"
             )
-        self._read_blocks()
+        if asked is not None:
+            self._read_blocks(asked)
         manifest = self._manifest(marks, unread, gone)
         complete = self._store.publish(manifest)
         logs = [file for file in self._files if file.kind == "entry_log"]
@@ -305,20 +309,36 @@ class _Collection:
                 if not keys & done:
                     done |= keys
                     self._keep(earlier)
+        done |= self._carry_over(done, looked_at)
+        return [file for file in files if (file.dir, file.id) not in done], len(done)
+
+    def _carry_over(
+        self, done: set[tuple[str, int]], looked_at: dict[tuple[str, int], SetFile]
+    ) -> set[tuple[str, int]]:
+        """Take over what the set before has of logs that are not done, and return which these are: none where
+        rows of it cannot be read."""
+        base = self._base
+        if base is None:
+            return set()
+        carried: dict[tuple[str, int], SetFile] = {}
         kept: dict[str, list[int]] = defaultdict(list)
-        if self._base is not None:
-            for before in self._base.manifest.files:
-                key = (before.dir, before.id)
-                is_log = before.kind == "entry_log" and key not in done
-                if is_log and unchanged(before, looked_at.get(key)):
-                    kept[before.dir].append(before.id)
-                    done.add(key)
-                    self._files.append(replace(before, state="carried"))
+        for before in base.manifest.files:
+            key = (before.dir, before.id)
+            is_log = before.kind == "entry_log" and key not in done
+            if is_log and unchanged(before, looked_at.get(key)):
+                kept[before.dir].append(before.id)
+                carried[key] = replace(before, state="carried")
+        try:
             with PartWriters(self._place, OF_LOGS) as writers:
                 for table, schema in OF_LOGS.items():
-                    writers.add(table, carried_rows(self._base, table, schema, kept))
+                    writers.add(table, carried_rows(base, table, schema, kept))
                 self._take(writers.close())
-        return [file for file in files if (file.dir, file.id) not in done], len(done)
+        except BaseUnreadError as error:
+            self._guards.append(f"nothing was taken over from the set before: {error}")
+            self._base = None
+            return set()
+        self._files += carried.values()
+        return set(carried)
 
     def _keep(self, done: ReadLogs) -> None:
         self._files += done.files
@@ -358,10 +378,13 @@ class _Collection:
             self._guards.append("no indexes were given: tables of indexes are empty")
             return unread
         narrowed = replace(options, without_indexes=frozenset(unread), digest="off", metadata=None)
-        with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
-            keep_unread_indexes(unread, paths, options, self._counting(writers))
-            self._indexes = read_indexes(paths, narrowed, self._counting(writers), self._base)
-            self._take(writers.close())
+        damages = self._damages
+        try:
+            self._read_locations(unread, paths, narrowed, self._base)
+        except BaseUnreadError as error:
+            self._guards.append(f"no locations were taken over from the set before: {error}")
+            self._damages = damages
+            self._read_locations(unread, paths, narrowed, None)
         reads = {"bookies", "logs", "runs", "index_runs", "index_ledgers"}
         parts = {name: self._loadable(name) for name in sorted(reads)}
         paths = request_paths(self._surveyed)
@@ -372,11 +395,19 @@ class _Collection:
         self._read_again("suspect_entries", suspects)
         return unread
 
-    def _read_blocks(self) -> None:
-        if self._request.blocks is None:
-            return
-        asked = asked_blocks(self._request.blocks, self._bookie)
+    def _read_locations(
+        self,
+        unread: dict[str, str],
+        paths: Sequence[str],
+        narrowed: TableOptions,
+        base: CompleteSet | None,
+    ) -> None:
+        with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
+            keep_unread_indexes(unread, paths, self._options, self._counting(writers))
+            self._indexes = read_indexes(paths, narrowed, self._counting(writers), base)
+            self._take(writers.close())
 
+    def _read_blocks(self, asked: pa.Table) -> None:
         def replicas(keep: Keep) -> None:
             read_blocks(asked, self._surveyed.paths_with("runs"), self._options, keep)
 

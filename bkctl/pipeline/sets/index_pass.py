@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 
 from bkctl.codec.location import LocationColumns
 from bkctl.errors import NotFoundError
+from bkctl.pipeline.sets.base_rows import base_rows
 from bkctl.pipeline.sets.log_pass import UNREAD_END, Keep, file_state
 from bkctl.pipeline.sets.manifest import IndexState, IndexTable
 from bkctl.pipeline.sets.rest_pass import keep_index_damage, read_table, striped_index_runs
@@ -48,7 +49,7 @@ def read_indexes(
     """Write the rows of ledgers, the locations as stripes, and what of both cannot be read.
 
     Returns the state of each index whose stripes another pass may take over, as this one does from ``base``.
-    Raises StorageError, NotFoundError.
+    Raises BaseUnreadError, StorageError, NotFoundError.
     """
     filesystem = PosixFileSystem()
     keep("index_ledgers", read_table("index_ledgers", INDEX_LEDGERS.names, paths, options))
@@ -146,15 +147,10 @@ def merged_stretches(stretches: Iterable[Stretch], count_max: int) -> list[Stret
 
 def _carried(base: CompleteSet, folder: str, changed: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
     """Give the stripes that an earlier set has of a directory, but for those of some ledgers."""
-    parts = [part for part in base.manifest.tables.get("index_runs", ()) if part.rows]
-    if not parts:
-        return
-    names = [f"{base.location.path}/{part.name}" for part in parts]
-    data = ds.dataset(names, schema=STRIPED_INDEX_RUNS, format="parquet", filesystem=base.location.filesystem)
     firsts = np.array([first for first, _ in changed], np.uint64)
     # Of what is in front of the first stretch, the last one is 0: nothing is less.
     lasts = np.array([0, *(last for _, last in changed)], np.uint64)
-    for batch in data.to_batches(filter=ds.field("dir") == folder, batch_readahead=2, fragment_readahead=1):
+    for batch in base_rows(base, "index_runs", STRIPED_INDEX_RUNS, pc.field("dir") == folder):
         ledgers = np.asarray(batch.column("ledger").to_numpy(zero_copy_only=False), np.int64).astype(
             np.uint64
         )

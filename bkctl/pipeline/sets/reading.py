@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bkctl.errors import NotFoundError
 from bkctl.pipeline.locations import Location, located
+from bkctl.pipeline.sets.base_rows import base_rows
 from bkctl.pipeline.sets.log_pass import UNREAD_END, LogPass
 from bkctl.pipeline.sets.manifest import PartFile, SetFile
 from bkctl.pipeline.sets.pace import Pace
@@ -137,18 +139,13 @@ def unchanged(before: SetFile, now: SetFile | None) -> bool:
 def carried_rows(
     base: CompleteSet, table: str, schema: pa.Schema, logs: Mapping[str, Sequence[int]]
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of some logs, by directory, out of an earlier set."""
-    import pyarrow.dataset as ds
-
-    if not logs or not base.manifest.tables.get(table):
-        return
-    names = [f"{base.location.path}/{part.name}" for part in base.manifest.tables[table]]
-    data = ds.dataset(names, schema=schema, format="parquet", filesystem=base.location.filesystem)
-    wanted = None
+    """Give the rows of some logs, by directory, out of an earlier set. Raises BaseUnreadError."""
+    wanted: pc.Expression | None = None
     for folder, ids in logs.items():
-        here = (ds.field("dir") == folder) & ds.field("log_id").isin(list(ids))
+        here = (pc.field("dir") == folder) & pc.field("log_id").isin(list(ids))
         wanted = here if wanted is None else wanted | here
-    yield from data.to_batches(filter=wanted, batch_readahead=2, fragment_readahead=1)
+    if wanted is not None:
+        yield from base_rows(base, table, schema, wanted)
 
 
 def grouped_tasks(

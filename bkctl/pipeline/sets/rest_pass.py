@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bkctl.errors import NotFoundError
+from bkctl.errors import NotFoundError, StorageError
 from bkctl.pipeline.job import Job
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.locations import opened_file
@@ -189,10 +189,15 @@ def asked_blocks(table: str, bookie: str) -> pa.Table:
     Raises NotFoundError, StorageError.
     """
     found = []
-    for file in parquet_files(table):
-        filesystem, path = opened_file(file)
-        rows = pq.read_table(path, columns=["bookie", "ledger", "block"], filesystem=filesystem)
-        found.append(rows.filter(pc.equal(rows.column("bookie"), bookie)))
+    try:
+        for file in parquet_files(table):
+            filesystem, path = opened_file(file)
+            rows = pq.read_table(path, columns=["bookie", "ledger", "block"], filesystem=filesystem)
+            found.append(rows.filter(pc.equal(rows.column("bookie"), bookie)))
+    except FileNotFoundError:
+        raise NotFoundError(f"--blocks {table}: no such directory") from None
+    except (OSError, pa.ArrowException) as error:
+        raise StorageError(f"--blocks {table}: {error}", path=table) from error
     if not found:
         raise NotFoundError(f"--blocks {table}: holds no table")
     joined: pa.Table = pa.concat_tables(found).cast(EXPANDED_BLOCKS)

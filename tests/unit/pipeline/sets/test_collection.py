@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from bkctl.errors import RefusedError, UsageError
+from bkctl.errors import NotFoundError, RefusedError, StorageError, UsageError
 from bkctl.pipeline import set_inputs
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.sets import collection
@@ -82,6 +82,34 @@ def test_a_log_that_did_not_change_is_not_read_again(tmp_path: Path) -> None:
     assert everything.logs_carried == 0
     for table in ("runs", "blocks", "log_ledgers", "verification"):
         assert rows_of_set(second, table) == rows_of_set(everything, table), table
+
+
+@pytest.mark.parametrize("table", ["runs", "index_runs"])
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_set_before_that_has_rotted_costs_its_rows_and_no_set(
+    table: str, gone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = copied(tmp_path / "bookie")
+    first = collected(bookie, tmp_path / "sets")
+    files = [Path(first.complete.location.path) / part.name for part in first.complete.manifest.tables[table]]
+    real = SetStore.newest
+
+    def newest_then_rotten(store: SetStore, of: str) -> CompleteSet | None:
+        found = real(store, of)
+        for file in files:
+            if gone:  # as the store's rules of expiry remove it
+                file.unlink(missing_ok=True)
+            else:
+                file.write_bytes(bytes(file.stat().st_size))
+        return found
+
+    monkeypatch.setattr(SetStore, "newest", newest_then_rotten)
+    second = collected(bookie, tmp_path / "sets")
+    assert (second.complete.manifest.verdict, second.exit_code) == ("clean", 0)
+    assert any("taken over from the set before" in guard for guard in second.complete.manifest.guards)
+    whole = collected(bookie, tmp_path / "other")
+    for name in ("runs", "blocks", "logs", "verification", "index_runs"):
+        assert rows_of_set(second, name) == rows_of_set(whole, name), name
 
 
 def test_a_log_with_the_same_size_and_time_but_other_bytes_at_its_end_is_read(tmp_path: Path) -> None:
@@ -235,6 +263,18 @@ def test_blocks_that_do_not_decide_are_compared_entry_by_entry(tmp_path: Path) -
     assert second.counts["payload_differs"] == 1
     assert second.counts["entries"] == direct.counts["entries"]
     assert second.counts["entries_compared"] == direct.counts["entries_compared"]
+
+
+def test_blocks_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
+    bookie, table = copied(tmp_path / "bookie"), tmp_path / "blocks"
+    with pytest.raises(NotFoundError, match=f"--blocks {table}: no such directory"):
+        collected(bookie, tmp_path / "sets", blocks=str(table))
+    table.mkdir()
+    (table / "part-0.parquet").write_bytes(b"junk")
+    with pytest.raises(StorageError, match=f"--blocks {table}: .*part-0.parquet"):
+        collected(bookie, tmp_path / "sets", blocks=str(table))
+    # It is known before anything of the bookie is read.
+    assert [path.name for path in (tmp_path / "sets").iterdir()] == ["bkctl-sets.json"]
 
 
 def test_a_place_that_holds_something_else_is_refused(tmp_path: Path) -> None:
