@@ -41,6 +41,7 @@ from bkctl.pipeline.survey import (
 )
 from bkctl.pipeline.table_sets import (
     TableSet,
+    lacking_directories,
     metadata_time_ms,
     read_table_set,
     refuse_twins,
@@ -98,6 +99,7 @@ def run_job(
         if published.choice is not None:
             run.heed(published.choice)
         run.look_for_twins(rows)
+        run.look_for_lacking_directories(rows)
         run.look_for_partial_spaces(rows)
         run.read_inputs()
         run.run_statements()
@@ -188,6 +190,11 @@ class _Run:
         for bookie, why in twin_directories(rows).items():
             self._reservations.guard(f"bookie {bookie}: {why}; are there two copies of it? Name one of them")
             self._reservations.unknown.append("twin_directories")
+
+    def look_for_lacking_directories(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Report directories that cookies name and that were not given; sets have a guard of their own."""
+        for why in lacking_directories(rows):
+            self._reservations.guard(why)
 
     def look_for_partial_spaces(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Report indexes that are left out because not all that they take was given; sets report theirs."""

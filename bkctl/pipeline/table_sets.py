@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,17 +137,33 @@ def twin_directories(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the bookies of which more directories are among the rows than their cookies name, and how
     many."""
     found: dict[str, str] = {}
+    for bookie, kind, there, named in _given_and_named(rows):
+        if there > named:
+            found.setdefault(bookie, f"{there} {kind} directories were given, its cookie names {named}")
+    return found
+
+
+def lacking_directories(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Give a sentence for each bookie of which fewer directories of a kind are among the rows than its cookie
+    names, if there are any: a disk may not be mounted, or not have been named."""
+    for bookie, kind, there, named in _given_and_named(rows):
+        if there < named:
+            yield (
+                f"bookie {bookie}: of the {named} {kind} directories that its cookie names {there} "
+                f"{'was' if there == 1 else 'were'} given; what is in the others is in no table"
+            )
+
+
+def _given_and_named(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, int, int]]:
+    """Give by bookie and kind how many directories were given, and how many its cookie names, if it does."""
     given = [row for row in rows if row["bookie"]]
     for bookie in sorted({row["bookie"] for row in given}):
         of_bookie = [row for row in given if row["bookie"] == bookie]
         for kind in ("ledger", "journal"):
             there = [row for row in of_bookie if row[f"holds_{kind}s"]]
             named = max((row[f"{kind}_dirs"] or 0 for row in there), default=0)
-            if named and len(there) > named:
-                found.setdefault(
-                    bookie, f"{len(there)} {kind} directories were given, its cookie names {named}"
-                )
-    return found
+            if named:
+                yield bookie, kind, len(there), named
 
 
 def refuse_twins(sets: Sequence[TableSet], rows: Sequence[Mapping[str, Any]]) -> None:

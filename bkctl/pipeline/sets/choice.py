@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.pipeline.sets.store import BrokenSet, CompleteSet, SetStore, time_of_set_id
+from bkctl.pipeline.table_sets import lacking_directories
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.scan.json_members import members
 from bkctl.vfs import FileSystem
@@ -146,6 +147,7 @@ def _problems_of(
             "sets_stale",
             f"{newest.location.text} is {_hours(age_ms)} old: --max-age is {_hours(wish.max_age_ms)}",
         )
+    yield from _lost_directories(newest, complete)
     origin = _origin(newest)
     mine = [one.manifest.started_ms for one in complete if _origin(one) == origin]
     for other in complete:
@@ -156,6 +158,19 @@ def _problems_of(
                 f"({other.location.text}): are there two copies of it?",
             )
             return
+
+
+def _lost_directories(newest: CompleteSet, complete: Sequence[CompleteSet]) -> Iterable[Problem]:
+    """Give a problem where a set lacks directories that its bookie's cookie names and that sets before it
+    have: their disk may be gone."""
+    before = {path for one in complete for path in one.manifest.dirs}
+    gone = sorted(before.difference(newest.manifest.dirs))
+    if gone and any(lacking_directories(newest.manifest.bookies)):
+        yield Problem(
+            "sets_partial",
+            f"{newest.location.text} lacks {', '.join(gone)}, which sets of bookie {newest.manifest.bookie} "
+            "before it have: what is in them now is not known",
+        )
 
 
 def _origin(one: CompleteSet) -> tuple[str, tuple[str, ...]]:

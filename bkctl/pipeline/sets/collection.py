@@ -53,7 +53,7 @@ from bkctl.pipeline.survey import (
     survey,
     unread_indexes,
 )
-from bkctl.pipeline.table_sets import twin_directories
+from bkctl.pipeline.table_sets import lacking_directories, twin_directories
 from bkctl.pipeline.tables.ledger_source import known_digests
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import cookie_of, journal_files, log_files
@@ -457,8 +457,10 @@ class _Collection:
             # Table "verification" has a damage for each.
             lacking = (table for table in OF_LOGS if table != "verification")
             self._not_read |= dict.fromkeys(lacking, f"{len(unreadable)} entry logs could not be read")
+        not_given = list(lacking_directories(self._rows))
+        self._guards += not_given
         verdict = FOUND if damage or self._damages else CLEAN
-        if gone or unread or self._not_read:
+        if gone or unread or not_given or self._not_read:
             verdict = UNEXAMINED
         base = self._base
         return Manifest(

@@ -16,6 +16,7 @@ from bkctl.pipeline.sets.manifest import Manifest, PartFile, decode_manifest, en
 from bkctl.pipeline.sets.store import SetStore
 from bkctl.vfs import PosixFileSystem
 from tests.support.sets import DEMO, ZK, collected, ran
+from tests.support.two_directories import split_in_two
 
 HOUR_MS = 3_600_000
 NOW_MS = 100 * HOUR_MS
@@ -177,3 +178,22 @@ def test_a_manifest_survives_its_text_and_nothing_else() -> None:
 def test_times_are_iso_or_milliseconds() -> None:
     assert parse_time("1700000000000") == 1_700_000_000_000
     assert parse_time("2023-11-14T22:13:20") == parse_time("2023-11-14T23:13:20+01:00") == 1_700_000_000_000
+
+
+def test_a_set_that_has_lost_a_directory_is_named(tmp_path: Path) -> None:
+    """As a disk that is not mounted any more leaves one."""
+    bookie, sets = tmp_path / "bookie", tmp_path / "sets"
+    split_in_two(DEMO, bookie)
+    whole = collected(bookie, sets)
+    store = SetStore(located(str(sets)))
+    assert (whole.complete.manifest.verdict, chosen(store).problems) == ("clean", ())
+    shutil.rmtree(bookie / "ledgers2")
+    for _ in range(2):
+        partial = collected(bookie, sets)
+    (guard,) = partial.complete.manifest.guards
+    assert "of the 2 ledger directories that its cookie names 1 was given" in guard
+    assert (partial.complete.manifest.verdict, partial.exit_code) == ("unexamined", 3)
+    (problem,) = chosen(store).problems
+    assert (problem.unknown, "ledgers2" in problem.why) == ("sets_partial", True)
+    # The files themselves do not show what there was before: what the cookie says is told.
+    assert guard in ran("verify", [bookie], tmp_path / "o").guards
