@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from bkctl import __version__
-from bkctl.commands.frame.nouns import ENVIRONMENT, EXIT_CODES, GLOBAL_OPTIONS, NOUNS, WHAT_IT_IS, Noun
+from bkctl.commands.frame.nouns import (
+    ENVIRONMENT,
+    EXIT_CODES,
+    FIRST_LINES,
+    GLOBAL_OPTIONS,
+    NOUNS,
+    SAFETY,
+    WHAT_IT_IS,
+    Noun,
+)
 from bkctl.commands.frame.root import app, load
 
 HERE = Path(__file__).resolve().parent
@@ -34,7 +43,7 @@ def pages() -> dict[str, str]:
 
 
 def top_page() -> str:
-    """bkctl(1): what it is, its nouns, exit codes and environment."""
+    """bkctl(1): what it is, its nouns, where to begin, exit codes and environment."""
     lines = [
         *_head("bkctl", "read, check, repair and administer Apache BookKeeper storage"),
         *_section("SYNOPSIS", [r"\fBbkctl\fR [\fIOPTIONS\fR] \fICOMMAND\fR [\fIARGS\fR]..."]),
@@ -43,6 +52,9 @@ def top_page() -> str:
         *_terms(GLOBAL_OPTIONS),
         ".SH COMMANDS",
         *_terms((noun.name, f"{noun.safety} {noun.summary}") for noun in NOUNS.values()),
+        *_paragraphs(SAFETY),
+        ".SH WHERE TO BEGIN",
+        *_terms(FIRST_LINES),
         *_tail([f"bkctl-{noun}" for noun in NOUNS], "bkctl-shell", "bk_server.conf"),
     ]
     return "\n".join(lines) + "\n"

@@ -29,7 +29,7 @@ from bkctl.vfs import PosixFileSystem
 if TYPE_CHECKING:
     from bkctl.admin.journals.mark_change import MarkChange
 
-app = noun_app("The last marks of a bookie: everything journaled before is in its logs.")
+app = noun_app("The last marks of a bookie: a start replays the journals from there on.")
 
 SCHEMA: Schema = (
     Key("path", "string", "the lastMark file"),

@@ -72,7 +72,11 @@ def begin_command(
 ) -> None:
     """[online] [writes] Switch autorecovery off for the whole cluster, and lengthen its delay.
 
-    The earlier settings are recorded, with the user and the time. Refused with exit code 4 while one is on.
+    Begin one before bookies are stopped, so that no worker copies their ledgers. Then stop and start one
+    bookie at a time, and go on when 'bkctl bookies probe' shows that it answers. 'bkctl maintenance end'
+    restores the earlier settings, which are recorded with the user and the time.
+
+    Refused with exit code 4 while another maintenance is on.
 
     Examples:
 

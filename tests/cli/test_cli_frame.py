@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 import typer
 
 from bkctl import __version__, errors
-from bkctl.commands.frame.nouns import EXIT_CODES, NOUNS, Noun, top_level_help
+from bkctl.commands.frame.nouns import EXIT_CODES, FIRST_LINES, NOUNS, Noun, top_level_help
 from bkctl.commands.frame.options import EntryOption, LogOption, OutputOption, PathsArgument, noun_app
 from bkctl.commands.frame.root import describe, load
 
@@ -170,6 +171,18 @@ def test_help_says_what_it_is_not_and_how_it_ends() -> None:
     assert "not the bkctl that Apache BookKeeper ships" in text
     assert all(f"  {code} " in text for code, _ in EXIT_CODES)
     assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_every_line_to_begin_with_is_of_a_command_with_such_options(run_cli: Any) -> None:
+    lines = [line for _, both in FIRST_LINES for line in re.findall(r"bkctl [^,]+", both)]
+    assert len(lines) >= len(FIRST_LINES)
+    for line in lines:
+        _, noun, *rest = line.split()
+        words = [noun, rest[0]] if NOUNS[noun].verbs else [noun]
+        page = run_cli(*words, "--help").stdout
+        assert page.startswith(f"Usage: bkctl {' '.join(words)} "), line
+        unknown = [word for word in rest if word.startswith("--") and f" {word} " not in page]
+        assert unknown == [], line
 
 
 @pytest.mark.parametrize("noun", NOUNS)

@@ -11,7 +11,7 @@ from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.storage_kinds import INTERLEAVED_LEDGER_STORAGE
 from tests.support.live_writer import live_writer
-from tests.support.runbook_cluster import BOOKIES, CLOSED, LEFT_OPEN, SICK, RunbookCluster
+from tests.support.runbook_cluster import BOOKIES, CLOSED, LEFT_OPEN, PAYLOADS, SICK, RunbookCluster
 from tests.support.transcript import DATA
 
 #: The id of a journal that is not there.
@@ -88,6 +88,18 @@ def _other_name(cluster: RunbookCluster) -> None:
     path.write_text(path.read_text().replace("bookieId=bookie-3", "bookieId=bookie-9"))
 
 
+def _power_cut(cluster: RunbookCluster) -> None:
+    """Bookie 3 is stopped and has what a kill leaves: nothing flushed; the others run."""
+    cluster.start()
+    with BookKeeperSync(cluster.uri, ClientSettings()) as client, client.create(3, 3, 2) as ledger:
+        ledger.append_all(PAYLOADS)
+    before = cluster.home.parent / "power-cut"
+    shutil.copytree(cluster.folder(), before)
+    cluster.stop(SICK)
+    shutil.rmtree(cluster.folder())
+    before.rename(cluster.folder())
+
+
 def _java_bookie(cluster: RunbookCluster) -> None:
     shutil.rmtree(cluster.folder())
     shutil.copytree(DATA / "demo" / "bookie1", cluster.folder())
@@ -159,9 +171,12 @@ SCENES: dict[str, Prepare] = {
     "An entry log must not be read for now": _nothing,
     "The cookie does not match, or the address has changed": _other_name,
     "Before an upgrade, or a change from Java to bkctl": _java_bookie,
+    "Restart a bookie": _all_run,
+    "After a power cut": _power_cut,
     "Take a bookie out of service": _closed,
     "Who uses the space": _nothing,
     "Ledgers lack replicas": _marked,
+    "Read one entry from the files": _all_run,
     "An entry is damaged on one replica": _replica_damaged,
     "Check a backup": _nothing,
     "Verify everything before a migration": _nothing,

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from bkctl.metadata.api import MetadataStore
 
 app = noun_app(
-    """Lost replicas: who puts them back, which are missing, and the switches.
+    """Under-replicated ledgers: which they are, why, and who copies them; switch that on and off.
 
-    The marks, locks and switches are those of Java's autorecovery; a change counts for all of the cluster.
+    An auditor marks ledgers that lack replicas, and workers copy these. The marks, locks and switches are
+    those of Java's autorecovery; a change counts for all of the cluster.
     """
 )
 

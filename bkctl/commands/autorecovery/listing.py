@@ -67,11 +67,14 @@ def list_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] [writes] List the ledgers that are marked as missing replicas.
+    """[online] [reads] [writes] List under-replicated ledgers: those that are marked as missing replicas.
 
-    Exit code 0 when none is, or every mark was removed; 1 when there are some, 3 when bookies of some could
-    not be asked. Nothing is copied. --clear-whole removes a mark only while holding its lock, so that the
-    mark of a ledger that a worker is copying stays.
+    Nothing is copied: that is what 'bkctl autorecovery start' and 'bkctl bookies recover' do. --explain says
+    of each ledger whether it can be copied. --clear-whole removes a mark only while it holds the lock of it,
+    so that the mark of a ledger that a worker is copying stays.
+
+    Exit code 0 when no ledger is marked, or every mark was removed; 1 when some are; 3 when bookies of some
+    could not be asked.
 
     Examples:
 

@@ -25,7 +25,7 @@ from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 if TYPE_CHECKING:
     from bkctl.server.life.bookie_service import StartReport
 
-app = noun_app("A bookie's life: make it, start it, ask it, empty it.")
+app = noun_app("One bookie: make, start, check, convert and empty it; replace a lost disk.")
 
 START_SCHEMA: Schema = (
     Key("bookie", "string", "id under which the bookie is registered"),
@@ -93,13 +93,15 @@ def start_command(
 ) -> None:
     """[online] [writes] Start a bookie here, in the foreground.
 
-    Prints one row when it serves; the log goes to stderr. SIGTERM (exit code 0) and Ctrl-C (130) flush and
-    leave, once more leaves at once. Without --conf everything is in ./bkctl-data, with metadata in a file
-    there, on loopback only.
+    Prints one row when it serves; the log goes to stderr. Without --conf everything is in ./bkctl-data, the
+    metadata are in a file there, and the bookie listens on the loopback only.
+
+    To stop the bookie, send it SIGTERM (exit code 0) or press Ctrl-C (130): it flushes, then ends. A second
+    signal ends it at once; the next start then replays the journal.
 
     A start that could hide a loss is refused with exit code 4: directories without their cookie or of another
     bookie, a damaged or missing journal, an index that is gone, empty or damaged. Exit code 5: the metadata
-    store does not answer. 7: a disk failed.
+    store does not answer. 7: a disk failed. 'bkctl doctor --conf FILE' says why, and what to do.
 
     Examples:
 

@@ -41,18 +41,20 @@ def rebuild_command(
     """[offline] [writes] Prepare a new, empty disk to replace one that was lost.
 
     A bookie that the metadata store knows does not start on a directory without its cookie: it would answer
-    "no such entry" for all that was on the disk. This gives each new directory a row for every ledger that
-    the metadata place there, fenced and in limbo, so that its entries are "unknown" until they are back, and
-    then the cookie of the metadata store. Directories that still have their cookie stay as they are, with
-    one exception: where a journal directory is lost, every ledger that writes to it is fenced and in limbo in
-    them, too, and their last marks of that journal begin at zero.
+    "no such entry" for all that was on the disk. This command gives the new directory a row for every ledger
+    that the metadata place there, fenced and in limbo ("unknown" instead of "no such entry"), and then the
+    cookie of the metadata store.
 
-    Then start the bookie, and 'bkctl ledger repair --bookie ID --yes' copies the entries from the other
-    replicas while it serves: both can be run again after an interruption. For a Java bookie let one of ours
-    run on its configuration until that is done: Java's cannot leave limbo while it runs.
-    'bkctl repair undo' takes it back as long as nothing else has worked there.
-    Over .idx files, which may be in any directory, it is a file for each ledger that has none any more. Only
-    bookies of bkctl know limbo there: no Java bookie may run before the entries are back.
+    Afterwards start the bookie, and run 'bkctl ledger repair --bookie ID --yes': it copies the entries from
+    the other replicas while the bookie serves. Both commands can be run again after an interruption. A Java
+    bookie cannot leave limbo while it runs: let a bkctl bookie run on its configuration until the repair is
+    done. 'bkctl repair undo' takes the rebuild back as long as nothing else has worked there.
+
+    Directories that still have their cookie stay as they are, with one exception: where a journal directory
+    is lost, every ledger that writes to it is fenced and in limbo in them, too, and their last marks of that
+    journal begin at zero. Over .idx files, which may be in any directory, a file is made for each ledger that
+    has none any more. Only bkctl bookies know limbo there: run no Java bookie before the entries are back.
+
     Refused with exit code 4: for a bookie that runs or is not known, and for a directory that is not empty.
 
     Examples:

@@ -102,12 +102,13 @@ def drain_command(
 ) -> None:
     """[online] [writes] Take a bookie out of service: plan, make it read-only, move its ledgers, verify.
 
-    Its cookie is deleted last, when no ledger names it. No writer fails: active writers move to other
-    bookies when this one refuses their next entry. Ledgers that idle writers keep open stay, unless
-    --recover-open is given. It copies by itself, with or without replication workers. After an interruption
-    run it again; it goes on from there. Exit code 0 done, 1 done with accepted losses, 3 partly done, 4
-    blocked with nothing moved, 6 no such bookie. BKCTL_HTTP_TOKEN is sent to --url, and to hosts in
-    BKCTL_HTTP_TOKEN_HOSTS.
+    The command copies by itself, with or without replication workers. The bookie's cookie is deleted last,
+    when no ledger names the bookie; then stop it. No writer fails: active writers move to other bookies when
+    this one refuses their next entry. Ledgers that idle writers keep open stay, unless --recover-open is
+    given. After an interruption run it again; it goes on from there.
+
+    Exit code 0 done, 1 done with accepted losses, 3 partly done, 4 blocked with nothing moved, 6 no such
+    bookie. BKCTL_HTTP_TOKEN is sent to --url, and to hosts in BKCTL_HTTP_TOKEN_HOSTS.
 
     Examples:
 

@@ -129,15 +129,14 @@ def doctor_command(
     themselves. With --url the live bookie is asked; --metadata adds what the metadata store knows about it.
     Nothing is written, no lock taken.
 
-    Quick checks come first; journals, entry_logs and index read whole files. Every finding names the next
-    command; with --columns findings are rows of a table. Exit code 1 when there are errors or warnings; 0
-    and nothing on stdout when there are none; 3, also beside them, when the digests of some entries could
-    not be checked. The digests of the entries in journals are always checked, those of the entries in logs
-    with --deep; their types come from the metadata (--metadata), or else from the entries.
+    Every finding names the next command; with --columns findings are rows of a table. Digests of entries in
+    journals are always checked, those in logs only with --deep; --metadata says of which type they are.
+    Exit code 0, and nothing on stdout, when nothing was found; 1 when there are errors or warnings; 3, also
+    beside these, when the digests of some entries could not be checked.
 
     Examples:
 
-      bkctl doctor --conf /etc/bookkeeper/bk_server.conf
+      bkctl doctor --conf /etc/bookkeeper/bk_server.conf --deep
 
       bkctl doctor /data/bookie --skip index,journals
 

@@ -201,14 +201,17 @@ def scan_command(
 ) -> None:
     """[offline] [reads] List every entry in entry logs: its place, its header, its digest's verdict.
 
-    Damage is named on stderr and stepped over; the exit code is 1 when there was any, or an entry whose
+    An entry that no flush has brought into a log yet is in a journal only: 'bkctl journal scan'. Damage is
+    named on stderr, and the scan goes on behind it; the exit code is 1 when there was any, or an entry whose
     digest does not check.
 
     Examples:
 
       bkctl entrylog scan /data/bookie/ledgers --log 1c.log
 
-      bkctl entrylog scan /data/bookie --ledger 42 --entry 0-99 --payload text -o ndjson
+      bkctl entrylog scan /data/bookie --ledger 42 --entry 17 --payload text
+
+      bkctl entrylog scan /data/bookie --ledger 42 --entry 0-99 --payload base64 -o ndjson
 
       bkctl entrylog scan /data/bookie --log 1c.log --bytes 4096-8191
     """

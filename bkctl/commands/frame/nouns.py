@@ -72,13 +72,13 @@ NOUNS: dict[str, Noun] = {
             "bookie",
             "bkctl.commands.bookie.app",
             "[online] [offline] [reads] [writes]",
-            "Make, start, ask and empty a bookie.",
+            "Make, start, check, empty; replace a disk.",
         ),
         Noun(
             "bookies",
             "bkctl.commands.bookies.app",
             "[online] [reads] [writes]",
-            "List, ask, probe, drain and rename a cluster's bookies.",
+            "List, probe, drain and rename the bookies of a cluster.",
         ),
         Noun(
             "cluster",
@@ -90,19 +90,19 @@ NOUNS: dict[str, Noun] = {
             "context",
             "bkctl.commands.context",
             "[offline] [reads] [writes]",
-            "Give clusters names; choose the one that lines are about.",
+            "Name clusters; choose the one that commands are run on.",
         ),
         Noun(
             "autorecovery",
             "bkctl.commands.autorecovery.app",
             "[online] [reads] [writes]",
-            "Lost replicas: put them back, show, explain, switch.",
+            "Under-replicated ledgers: list, explain, copy; on and off.",
         ),
         Noun(
             "maintenance",
             "bkctl.commands.maintenance",
             "[online] [reads] [writes]",
-            "Keep autorecovery quiet while bookies are worked on.",
+            "Work on bookies while autorecovery rests.",
         ),
         Noun(
             "ledger",
@@ -185,6 +185,27 @@ NOUNS: dict[str, Noun] = {
     )
 }
 
+# Jobs, and the line that each begins with, for those who do not know the nouns yet.
+FIRST_LINES: tuple[tuple[str, str], ...] = (
+    ("a bookie does not start", "bkctl doctor --conf FILE"),
+    ("all of a bookie, after a power cut", "bkctl doctor --conf FILE --deep"),
+    ("several things are damaged", "bkctl repair plan --conf FILE --deep"),
+    ("a disk has died", "bkctl bookie rebuild --conf FILE --dry-run"),
+    ("the index is lost or damaged", "bkctl index rebuild PATH --dry-run"),
+    ("a disk is full", "bkctl space PATH, then bkctl gc explain PATH"),
+    ("read one entry from the files", "bkctl entrylog scan PATH --ledger 42 --entry 17 --payload text"),
+    ("a ledger does not open", "bkctl ledger doctor 42, then bkctl ledger recover 42 --dry-run"),
+    ("under-replicated ledgers", "bkctl autorecovery list --explain"),
+    ("restart a bookie", "bkctl maintenance begin, later bkctl maintenance end"),
+    ("take a bookie out for good", "bkctl bookies drain ID --dry-run"),
+    ("a bookie is slow", "bkctl top"),
+)
+
+SAFETY = (
+    "[offline] works on files, of a stopped bookie or copied ones; [online] asks bookies or metadata.\n"
+    "[reads] changes nothing; [writes] does, and each verb's page says which of the two it is."
+)
+
 GLOBAL_OPTIONS: tuple[tuple[str, str], ...] = (
     ("--debug", "Show a traceback when something fails (anywhere on the line)."),
     ("-c, --context NAME", "The context: 'bkctl context list', or none (anywhere on the line)."),
@@ -248,6 +269,8 @@ def top_level_help() -> str:
         _indented(WHAT_IT_IS),
         "Options:\n" + _columns(list(GLOBAL_OPTIONS)),
         "Commands:\n" + _columns(nouns),
+        _indented(SAFETY),
+        "Where to begin:\n" + _columns(list(FIRST_LINES)),
         "Exit codes:\n" + _columns([(str(code), meaning) for code, meaning in EXIT_CODES]),
         "Try 'bkctl COMMAND --help', or 'bkctl help COMMAND [VERB]'.",
     ]

@@ -20,7 +20,7 @@ from bkctl.scan.files.paths import directories
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app("Location and ledger indexes: RocksDB or .idx files.")
+app = noun_app("The index of a bookie, RocksDB or .idx files: where each entry is, and which ledgers it has.")
 
 LOCATION_SCHEMA: Schema = (
     Key("dir", "string", "directory of the index; a log id means something only with it"),
@@ -133,17 +133,20 @@ def ledgers_command(
 @takes(LOCATION_SCHEMA)
 def get_command(
     targets: Annotated[
-        list[str], typer.Argument(metavar="LEDGER ENTRY [PATH...]", help="The entry, and where to look.")
+        list[str], typer.Argument(metavar="LEDGER ENTRY [PATH...]", help="The ids, and where to look.")
     ],
     output: OutputOption = None,
 ) -> None:
     """[offline] [reads] Say where one entry is. Exit code 6 when the index has no such entry.
 
-    An index that cannot be read is an error (7), never "no such entry".
+    An index that cannot be read is an error (7), never "no such entry". 'bkctl entrylog scan' shows what
+    stands at the place, and 'bkctl journal scan' an entry that no flush has brought into a log yet.
 
     Examples:
 
       bkctl index get 42 17 /data/bookie/ledgers
+
+      bkctl entrylog scan /data/bookie --ledger 42 --entry 17 --payload text
     """
     paths, ids = split_targets(targets, int)
     if len(ids) != 2:

@@ -104,16 +104,15 @@ def rebuild_command(
 
     The new index is built beside the old one and compared row by row with the logs; then the two change
     places in one step. The old one is kept as locations.BACKUP-<time>, ledgers.BACKUP-<time> or
-    idx.BACKUP-<time>, and 'bkctl repair undo' puts databases and files back, also those that a rebuild which
-    failed had exchanged already. After a kill the same command goes on from where it was. Refused while a
-    bookie runs.
+    idx.BACKUP-<time>. 'bkctl repair undo' puts it back, also what a rebuild that failed had exchanged
+    already. After a kill the same command goes on from where it was. Refused while a bookie runs.
 
-    Ledger rows that are readable are kept as they are. A ledger without one gets a row when it has entries in
-    the logs or locations in the old index, unless the cluster proves that it was deleted: by --metadata, or
-    by a dump (--metadata) that is complete and newer than the ledger. Facts that are not known about such a
-    ledger are set the safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the old
-    index or a journal knows entries of it that no log has; .idx files, whose limbo Java does not know, are
-    then only built with --accept-loss. All differences from before are listed.
+    Readable rows of ledgers are kept as they are. A ledger without one gets a row when it has entries in the
+    logs or locations in the old index, unless the metadata (--metadata) prove that it was deleted; a dump
+    proves that when it is complete and newer than the ledger. Unknown facts about such a ledger are set the
+    safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the old index or a journal
+    knows entries of it that no log has. All differences from before are listed. Java does not know the limbo
+    of .idx files, so with these the command then needs --accept-loss.
 
     A file system that cannot exchange two names gets two renames; a kill between them leaves no index under
     its name until the command is run again.

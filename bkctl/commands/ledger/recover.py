@@ -77,15 +77,17 @@ def recover_command(
 ) -> None:
     """[online] [writes] Recover ledgers whose writer is gone, and close them at their last entry.
 
-    Nothing acknowledged is lost, but a writer that is still alive is stopped. An open ledger is watched
-    first: where a writer is at work it asks, or needs --yes (exit code 4 without). --all-open always asks
-    or needs --yes, and leaves ledgers that are being written alone, unless --stop-writers is given. A
-    writer that has nothing to write looks like one that is gone. Closed ledgers are left as they are, so it
-    can be run again after an interruption. --dry-run watches, fences and writes nothing; bookies do not
-    say whether they have fenced the ledger. The exit code is 3 when a ledger could not be recovered (it
-    stays IN_RECOVERY and loses nothing), when one was left to its writer, and when the metadata of one do
-    not decode, so that it is not known whether it is open. With -o json one id gives one object; several,
-    or --all-open, an array.
+    Nothing acknowledged is lost, but a writer that is still alive is stopped. So an open ledger is watched
+    first: where a writer is at work the command asks, or needs --yes (exit code 4 without). A writer that has
+    nothing to write looks like one that is gone. --all-open always asks, or needs --yes; it leaves ledgers
+    that are being written alone, unless --stop-writers is given.
+
+    Closed ledgers are left as they are, so the command can be run again after an interruption. --dry-run only
+    watches and reads: it fences and writes nothing, and does not show whether bookies have fenced the ledger,
+    because they do not say it. With -o json one id gives one object; several, or --all-open, give an array.
+
+    Exit code 3 when a ledger could not be recovered (it stays IN_RECOVERY and loses nothing), when one was
+    left to its writer, and when the metadata of one do not decode, which leaves open whether it is closed.
 
     Examples:
 

@@ -133,15 +133,18 @@ def repair_command(
 ) -> None:
     """[online] [writes] Copy missing and corrupt entries to the bookies that should have them; clear limbo.
 
-    Every entry is read from each of its bookies. A missing, unknown or corrupt replica is written again
-    from one whose digest checks, and read back. The metadata stay as they are. When a bkctl bookie then has
-    every entry of a ledger that it has in limbo, the limbo is cleared; a Java bookie keeps the flag until
-    it is stopped (index limbo --clear) and loses nothing by it. It can be run again after an interruption:
-    good replicas are left alone. A Java bookie may serve a corrupt entry from its read cache until it is
-    restarted; readers detect this by the digest. Entries without any good replica are listed as lost, and
-    with --losses in a file; nothing is made up for them, and the ledger keeps its length. A ledger that is
-    not closed is refused, or with --recover closed first. There is one row for each ledger and bookie. The
-    exit code is 0 when everything is there, 3 when something is not, 6 for an unknown bookie, and 1 with
+    Every entry is read from each of its bookies. A missing, unknown or corrupt replica is written again from
+    one whose digest checks, and read back. The metadata stay as they are, and good replicas are left alone,
+    so the command can be run again after an interruption. A ledger that is not closed is refused, or with
+    --recover closed first. Entries without any good replica are listed as lost, and with --losses in a file.
+    Nothing is made up for them, and the ledger keeps its length.
+
+    A ledger is in limbo on a bookie that may have lost entries of it: the bookie answers "unknown" for a
+    missing one. When a bkctl bookie has every entry again, the limbo is cleared. A Java bookie keeps the flag
+    until it is stopped ('bkctl index limbo --clear'), and loses nothing by it. A Java bookie may also serve a
+    corrupt entry from its read cache until it is restarted; readers detect this by the digest.
+
+    Exit code 0 when everything is there, 3 when something is not, 6 for an unknown bookie, and 1 with
     --dry-run when there is something to do.
 
     Examples:
