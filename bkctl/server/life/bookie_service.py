@@ -1,10 +1,11 @@
 """A whole bookie: metadata, cookies, locks, engine, port, registration, HTTP, in the order of their life.
 
-Start: metadata store, port bound (the id needs it), cookies examined and decided, locks, decided again
-under the locks and stamped, storage opened and journals replayed, DIRTY, port open, registration, HTTP.
-Stop: not ready, registration gone, port drained, engine flushed and closed, DIRTY removed, locks given
-back. When a step of a start fails, the steps before it are undone in reverse order (Java:
-``EmbeddedServer``, ``BookieImpl``).
+A start opens the metadata store, binds the port (the id needs it), examines the cookies, takes the locks,
+examines the cookies again under the locks and writes those that are missing. Then it opens the storage,
+replays the journals, makes DIRTY, opens the port, then HTTP, registers the bookie, and begins autorecovery
+if that is configured. A stop does the reverse: it takes the registration back, ends the connections, flushes
+and closes the engine, removes DIRTY and gives the locks back. When a step of a start fails, the steps before
+it are undone in reverse order (Java: ``EmbeddedServer``, ``BookieImpl``).
 """
 
 from __future__ import annotations
