@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import merge
@@ -193,8 +193,11 @@ class _SpaceCheck:
     def _without_index(self, advance: Advance) -> Iterator[Finding]:
         """Report that there is no index: the bookie has not flushed yet, or its index was lost.
 
-        Of a bookie that has not flushed yet the journals alone have every entry.
+        Of a bookie that has not flushed yet the journals alone have every entry, and all of them behind the
+        last mark: what stands in front of it was in the logs and the index when the mark was set.
         """
+        # As with an index the mark is read in front of the logs.
+        kept = journals_before_mark(self._filesystem, self._space.journal_dirs, self._space.mark_dirs)
         with RowSorter(self._options.memory_bytes) as sorter:
             reader = LogEntryReader(self._filesystem, self._space, self._options.book)
             damaged = any(reader.read(sorter, advance))
@@ -208,6 +211,16 @@ class _SpaceCheck:
                 self._placed.add(compared)
         if damaged or self._space.directories > 1:
             detail = "there is no index, and not every entry of the logs is in the journal past the last mark"
+            yield about_directory(Kind.LOST_INDEX, self._space.dir, detail)
+            return
+        with closing(kept_entries(self._filesystem, kept, _all_of)) as batches:
+            flushed = next(batches, None)
+        if flushed is not None:
+            detail = (
+                "there is no index, and entries in front of the last mark, which were in it and in the logs"
+                f" when the mark was set, stand in the journal alone (ledger {flushed.ledgers[0]}, entry"
+                f" {flushed.entries[0]} is one), where no start replays them"
+            )
             yield about_directory(Kind.LOST_INDEX, self._space.dir, detail)
             return
         detail = "there is no index yet: whatever is in the logs is in the journal past the last mark, too"
@@ -389,6 +402,10 @@ def _cut_journal(damage: Damage) -> Finding:
     )
     journal = parse_journal_name(name)
     return Finding(Kind.CUT_JOURNAL, directory, None, None, None, damage.offset, detail, journal)
+
+
+def _all_of(rows: Rows) -> Rows:
+    return rows
 
 
 def _of_strangers(known: IndexedLedgers, expected: ExpectedLedgers, rows: Rows) -> Rows:

@@ -32,7 +32,8 @@ class Kind(enum.Enum):
     ``DOUBTFUL_MASTER_KEY`` (bytes of the row's key or of a journal's were changed, and nothing says which),
     ``WIDE_KEY`` (a 16-byte row of Java's index rebuild), ``UNDECODABLE_ROW``, ``DAMAGED_IDX_HEADER``,
     ``DUPLICATE_IDX`` (files in two directories), ``UNREADABLE_INDEX`` (all of it or the rest of it),
-    ``LOST_INDEX`` (there is none, and the logs hold what no journal brings back).
+    ``LOST_INDEX`` (there is none, and the logs hold, or the last mark says that they held, what no journal
+    brings back).
 
     Notes: ``PENDING_REPLAY``, ``LEDGER_WITHOUT_ENTRIES``, ``LIMBO``, ``INTEGRITY_FLAG``,
     ``LEAKED_LOCATION`` (Java's deletion never reaches it), ``POSITION_UNKNOWN``, ``BOOKIE_UNKNOWN``,

@@ -8,7 +8,7 @@ well, such a journal is the only proof left that the entry was ever there.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -32,7 +32,7 @@ Choose = Callable[[Rows], Rows]
 
 def kept_entries(
     fs: FileSystem, kept: Sequence[tuple[JournalFile, int]], choose: Choose, advance: Advance = nobody
-) -> Iterator[Rows]:
+) -> Generator[Rows, None, None]:
     """Yield the entries that ``choose`` selects in the front parts of journals, at ``KEPT``.
 
     ``kept`` are the journals with the offsets where their front parts end. Rows of one batch are in order of

@@ -12,6 +12,7 @@ from bkctl.admin.index.check.finding import Finding, Kind, Severity
 from bkctl.admin.index.check.next_steps import next_step
 from bkctl.codec import ledger_data, location
 from bkctl.codec.entrylog import log_name
+from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.codec.location import ID_MAX, Location
@@ -358,6 +359,25 @@ def test_a_lost_database(make: Make) -> None:
     assert kinds(found) == ["unreadable_index"]
     (bookie.current() / "ledgers").rename(bookie.root / "gone-too")
     assert kinds(bookie.check()) == ["lost_index"]
+
+
+def test_an_index_that_is_gone_with_all_logs(make: Make) -> None:
+    """Entries in front of the last mark were flushed, so this is no bookie in front of its first flush."""
+    bookie = make()
+    bookie.journaled(5, range(20))
+    bookie.mark = LastMark(bookie.mark.journal_id, bookie.journal.position)
+    bookie.write()
+    for path in bookie.current().iterdir():
+        if path.name in ("ledgers", "locations"):
+            shutil.rmtree(path)
+        elif path.suffix == ".log":
+            path.unlink()
+    found = only(bookie.check())
+    assert found.kind.value == "lost_index"
+    assert "ledger 5" in found.detail
+    mark = encode_last_mark(LastMark(bookie.mark.journal_id, 512))
+    (bookie.current() / "lastMark").write_bytes(mark)
+    assert kinds(bookie.check()) == ["no_index"]
 
 
 def test_the_folders_of_idx_files_say_that_all_ledgers_were_deleted(tmp_path: Path) -> None:
