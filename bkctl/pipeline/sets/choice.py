@@ -22,6 +22,8 @@ from bkctl.vfs import FileSystem
 #: Sets of a bookie that are looked at for those of another machine.
 _LOOKED_AT = 10
 _WHAT = "metadata dump"
+#: A set may be so much younger than the clock that judges it: clocks of machines differ.
+_AHEAD_MS = 10 * 60_000
 
 
 #: A pass newer than the set that is read did not finish, or is at work: what it would have seen is not known.
@@ -146,6 +148,12 @@ def _problems_of(
         yield Problem(
             "sets_stale",
             f"{newest.location.text} is {_hours(age_ms)} old: --max-age is {_hours(wish.max_age_ms)}",
+        )
+    if age_ms < -_AHEAD_MS:
+        yield Problem(
+            "sets_ahead",
+            f"{newest.location.text} is of {_hours(-age_ms)} from now by the clock of {manifest.host}: while "
+            "it is there, every set made after it counts as older than it; remove it if that clock was wrong",
         )
     yield from _lost_directories(newest, complete)
     origin = _origin(newest)

@@ -114,6 +114,17 @@ def test_a_set_that_is_too_old_is_named(tmp_path: Path) -> None:
     assert not chosen(store, SetWish(as_of_ms=70 * HOUR_MS, max_age_ms=36 * HOUR_MS)).problems
 
 
+def test_a_set_of_a_time_that_has_not_come_is_named(tmp_path: Path) -> None:
+    """Its clock was wrong; what was collected since is never the newest."""
+    store = store_of(tmp_path / "s", manifest(hour=150), manifest(hour=99))
+    choice = chosen(store, SetWish(max_age_ms=36 * HOUR_MS))
+    assert [one.manifest.set_id for one in choice.sets] == ["hour-150"]
+    (problem,) = choice.problems
+    assert (problem.unknown, "50.0 h from now" in problem.why) == ("sets_ahead", True)
+    assert unknowns(chosen(store_of(tmp_path / "t", manifest(started_ms=NOW_MS + 1000)))) == []
+    assert unknowns(chosen(store, SetWish(as_of_ms=100 * HOUR_MS))) == []
+
+
 def test_sets_of_two_machines_under_one_name_are_twins(tmp_path: Path) -> None:
     moved = [manifest(hour=hour, host="old" if hour < 93 else "new") for hour in (90, 92, 94, 96)]
     assert not chosen(store_of(tmp_path / "moved", *moved)).problems
@@ -185,15 +196,19 @@ def test_a_set_that_has_lost_a_directory_is_named(tmp_path: Path) -> None:
     bookie, sets = tmp_path / "bookie", tmp_path / "sets"
     split_in_two(DEMO, bookie)
     whole = collected(bookie, sets)
-    store = SetStore(located(str(sets)))
-    assert (whole.complete.manifest.verdict, chosen(store).problems) == ("clean", ())
+
+    def problems() -> Any:
+        store = SetStore(located(str(sets)))
+        return choose_sets([store], SetWish(), whole.complete.manifest.ended_ms, Cluster()).problems
+
+    assert (whole.complete.manifest.verdict, problems()) == ("clean", ())
     shutil.rmtree(bookie / "ledgers2")
     for _ in range(2):
         partial = collected(bookie, sets)
     (guard,) = partial.complete.manifest.guards
     assert "of the 2 ledger directories that its cookie names 1 was given" in guard
     assert (partial.complete.manifest.verdict, partial.exit_code) == ("unexamined", 3)
-    (problem,) = chosen(store).problems
+    (problem,) = problems()
     assert (problem.unknown, "ledgers2" in problem.why) == ("sets_partial", True)
     # The files themselves do not show what there was before: what the cookie says is told.
     assert guard in ran("verify", [bookie], tmp_path / "o").guards
