@@ -52,7 +52,10 @@ class ServedBookie(Protocol):
         """Return whether its stop has begun."""
 
     def set_read_only(self, read_only: bool) -> None:
-        """Turn the bookie read-only by hand, or let its disks decide again; blocks.
+        """Turn the bookie read-only by hand, or let its disks decide again; waits for its disks only.
 
         Raises RefusedError where that is not allowed, or the bookie has not started yet.
         """
+
+    def register_mode(self) -> None:
+        """Register a mode that has changed; waits for the metadata store."""

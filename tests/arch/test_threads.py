@@ -13,6 +13,7 @@ MODULES = sorted(
 #: They look at the future of everything that they hand to a pool.
 POOLS = {
     PACKAGE / "engine" / "work_threads.py",
+    PACKAGE / "server" / "http" / "store_threads.py",
     PACKAGE / "server" / "wire" / "stage_pool.py",
 }
 

@@ -156,7 +156,9 @@ class Connection:
         self._acl = CREATOR_ALL_ACL if settings.secure_acls else OPEN_ACL_UNSAFE
         self._on_connected = connected
         self._on_lost = lost
+        #: Set while there is a connection, and for good by a close: nobody waits for what will not come.
         self._up = threading.Event()
+        self._closed = False
         retry = KazooRetry(
             max_tries=-1,
             delay=settings.retry_backoff_start_ms / 1000,
@@ -195,7 +197,7 @@ class Connection:
 
     def wait_connected(self, timeout_s: float) -> None:
         """Wait for a connection. Raises ConnectionLostError when there is none after ``timeout_s``."""
-        if not self._up.wait(max(timeout_s, 0.0)):
+        if not self._up.wait(max(timeout_s, 0.0)) or self._closed:
             raise ConnectionLostError("not connected", sent=False)
 
     def _changed(self, state: str) -> None:
@@ -203,7 +205,8 @@ class Connection:
             self._up.set()
             self._on_connected()
             return
-        self._up.clear()
+        if not self._closed:
+            self._up.clear()
         if state == KazooState.LOST:
             self._on_lost()
 
@@ -306,7 +309,9 @@ class Connection:
         threading.Thread(target=self.close, name="metadata-zookeeper-abandon", daemon=True).start()
 
     def close(self) -> None:
-        """End the session; a second call does nothing."""
+        """End the session, and the waiting of others for a connection; a second call does nothing."""
+        self._closed = True
+        self._up.set()
         # kazoo names every failure to close; there is nobody left whom it would help.
         with contextlib.suppress(kazoo_errors.KazooException, OSError):
             self._client.stop()

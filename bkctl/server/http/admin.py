@@ -48,14 +48,16 @@ class HttpAdmin(GuardedHttp):
         return PrometheusCollector(self._service, rollover_s, now_s)
 
     def _add_pages(self, router: web.UrlDispatcher) -> None:
-        self._ledgers = LedgerPages(self._service, self._guard)
+        self._ledgers = LedgerPages(self._service, self._guard, self._store_threads)
         router.add_get("/api/v1/bkctl/snapshot", self._snapshot)
-        BookiePages(self._service, self._ledgers.client).add_routes(router)
+        BookiePages(self._service, self._ledgers.client, self._store_threads).add_routes(router)
         self._ledgers.add_routes(router)
-        LimboPages(self._service).add_routes(router)
-        ClusterPages(self._service).add_routes(router)
-        AutorecoveryPages(lambda: metadata_of(self._service)).add_routes(router)
-        self._removal = RemovalPages(lambda: metadata_of(self._service), self._service.config.values)
+        LimboPages(self._service, self._store_threads).add_routes(router)
+        ClusterPages(self._service, self._store_threads).add_routes(router)
+        AutorecoveryPages(lambda: metadata_of(self._service), self._store_threads).add_routes(router)
+        self._removal = RemovalPages(
+            lambda: metadata_of(self._service), self._service.config.values, self._store_threads
+        )
         self._removal.add_routes(router)
         ConfigPages(self._service).add_routes(router)
         GcAdmin(self._service).add_routes(router)

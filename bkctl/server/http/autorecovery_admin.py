@@ -40,13 +40,13 @@ class AutoRecoveryAdmin(GuardedHttp):
         super().__init__(config)
         self._store = store
         self._recovery = recovery
-        self._removal = RemovalPages(lambda: store, config.values, open_store)
+        self._removal = RemovalPages(lambda: store, config.values, self._store_threads, open_store)
 
     def _new_collector(self, rollover_s: float, now_s: Callable[[], float]) -> _Collector:
         return _Collector(self._recovery, rollover_s, now_s)
 
     def _add_pages(self, router: web.UrlDispatcher) -> None:
-        AutorecoveryPages(lambda: self._store).add_routes(router)
+        AutorecoveryPages(lambda: self._store, self._store_threads).add_routes(router)
         self._removal.add_routes(router)
         router.add_get("/api/v1/bkctl/autorecovery", self._work)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from bkctl.metadata.api import MetadataStore
     from bkctl.metadata.autorecovery_api import Underreplication
+    from bkctl.server.http.store_threads import StoreThreads
 
 #: Marked ledgers in one answer.
 LEDGERS_MAX = 100_000
@@ -26,8 +26,9 @@ _DELAY_S_MAX = 2**31 - 1
 class AutorecoveryPages:
     """The handlers."""
 
-    def __init__(self, metadata: Callable[[], MetadataStore]) -> None:
+    def __init__(self, metadata: Callable[[], MetadataStore], threads: StoreThreads) -> None:
         self._metadata = metadata
+        self._threads = threads
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Add the routes of all these pages."""
@@ -44,13 +45,13 @@ class AutorecoveryPages:
         return self._metadata().underreplication
 
     async def _status(self, _: web.Request) -> web.Response:
-        return as_json({"enabled": await asyncio.to_thread(self._recorded().enabled)})
+        return as_json({"enabled": await self._threads.call(self._recorded().enabled)})
 
     async def _set_status(self, request: web.Request) -> web.Response:
         given = request.query.get("enabled", "").lower()
         if given not in ("true", "false"):
             raise UsageError("expected the parameter enabled=true or enabled=false")
-        await asyncio.to_thread(self._recorded().set_enabled, given == "true")
+        await self._threads.call(self._recorded().set_enabled, given == "true")
         return await self._status(request)
 
     async def _marked(self, request: web.Request) -> web.Response:
@@ -67,7 +68,7 @@ class AutorecoveryPages:
             )
             return dict(islice(marks, LEDGERS_MAX))
 
-        ledgers = await asyncio.to_thread(found)
+        ledgers = await self._threads.call(found)
         if not ledgers:
             # Java's word for it, and scripts rely on it.
             raise NotFoundError("No under replicated ledgers found")
@@ -76,14 +77,14 @@ class AutorecoveryPages:
         return as_json(list(ledgers))
 
     async def _auditor(self, _: web.Request) -> web.Response:
-        return text(f"Auditor: {await asyncio.to_thread(require_auditor, self._recorded())}")
+        return text(f"Auditor: {await self._threads.call(require_auditor, self._recorded())}")
 
     async def _trigger(self, _: web.Request) -> web.Response:
-        await asyncio.to_thread(trigger_audit, self._recorded())
+        await self._threads.call(trigger_audit, self._recorded())
         return text("Success trigger audit.")
 
     async def _delay(self, _: web.Request) -> web.Response:
-        seconds = await asyncio.to_thread(lost_bookie_recovery_delay_s, self._recorded())
+        seconds = await self._threads.call(lost_bookie_recovery_delay_s, self._recorded())
         return text(f"lostBookieRecoveryDelay value: {seconds}")
 
     async def _set_delay(self, request: web.Request) -> web.Response:
@@ -91,5 +92,5 @@ class AutorecoveryPages:
         seconds = (await body_object(request, expected)).get("delay_seconds")
         if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= _DELAY_S_MAX:
             raise UsageError(f"expected {expected}")
-        await asyncio.to_thread(self._recorded().set_lost_bookie_recovery_delay, seconds)
+        await self._threads.call(self._recorded().set_lost_bookie_recovery_delay, seconds)
         return text(f"Success set lostBookieRecoveryDelay to {seconds}")

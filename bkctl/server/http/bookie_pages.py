@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from bkctl.client.bookkeeper import BookKeeper
     from bkctl.engine.bookie import Bookie
+    from bkctl.server.http.store_threads import StoreThreads
     from bkctl.server.served_bookie import ServedBookie
 
 _JOURNAL, _ENTRY_LOG, _INDEX = "journal", "entrylog", "index"
@@ -28,9 +29,12 @@ _JOURNAL, _ENTRY_LOG, _INDEX = "journal", "entrylog", "index"
 class BookiePages:
     """The handlers; ``client`` gives a ledger client of this bookie's cluster."""
 
-    def __init__(self, service: ServedBookie, client: Callable[[], Awaitable[BookKeeper]]) -> None:
+    def __init__(
+        self, service: ServedBookie, client: Callable[[], Awaitable[BookKeeper]], threads: StoreThreads
+    ) -> None:
         self._service = service
         self._client = client
+        self._threads = threads
         self._sanity = asyncio.Lock()
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -73,6 +77,9 @@ class BookiePages:
         if not isinstance(wanted, bool):
             raise UsageError(f"expected {expected}")
         await asyncio.to_thread(self._service.set_read_only, wanted)
+        # An operator's request is answered when the cluster knows, too; a registration that fails is tried
+        # again.
+        await self._threads.call(self._service.register_mode)
         return await self._read_only(request)
 
     async def _info(self, _: web.Request) -> web.Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from decimal import ROUND_DOWN, Decimal
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from bkctl.server.http.replies import as_json, flag, metadata_of, text
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from bkctl.server.http.store_threads import StoreThreads
     from bkctl.server.served_bookie import ServedBookie
 
 _ASK_TIMEOUT_S = 5.0
@@ -22,8 +22,9 @@ _UNITS = ("", "KB", "MB", "GB", "TB")
 class ClusterPages:
     """The handlers."""
 
-    def __init__(self, service: ServedBookie) -> None:
+    def __init__(self, service: ServedBookie, threads: StoreThreads) -> None:
         self._service = service
+        self._threads = threads
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Add the routes of all these pages."""
@@ -34,7 +35,7 @@ class ClusterPages:
     async def _list(self, request: web.Request) -> web.Response:
         read_only = request.query.get("type") == "ro"
         wanted = RegistrationMode.READ_ONLY if read_only else RegistrationMode.WRITABLE
-        bookies = await asyncio.to_thread(list_bookies, metadata_of(self._service))
+        bookies = await self._threads.call(list_bookies, metadata_of(self._service))
         hosts = flag(request, "print_hostnames")
         return as_json(
             {bookie.bookie: _host(bookie) if hosts else None for bookie in bookies if bookie.mode is wanted}
@@ -42,8 +43,8 @@ class ClusterPages:
 
     async def _room(self, _: web.Request) -> web.Response:
         store = metadata_of(self._service)
-        registered = await asyncio.to_thread(store.registration.bookies)
-        rooms = await asyncio.to_thread(ask_disk_space, store, registered.everyone, _ASK_TIMEOUT_S)
+        registered = await self._threads.call(store.registration.bookies)
+        rooms = await self._threads.call(ask_disk_space, store, registered.everyone, _ASK_TIMEOUT_S)
         known = [room for room in rooms if room.error is None]
         if not known:
             return text("No bookie has told its room: " + "; ".join(str(room.error) for room in rooms), 503)
@@ -55,7 +56,7 @@ class ClusterPages:
         return as_json(values)
 
     async def _cluster(self, _: web.Request) -> web.Response:
-        return as_json(await asyncio.to_thread(cluster_values, metadata_of(self._service)))
+        return as_json(await self._threads.call(cluster_values, metadata_of(self._service)))
 
 
 def cluster_values(store: MetadataStore) -> dict[str, object]:

@@ -13,6 +13,7 @@ from bkctl.server.http.bounded_listener import BoundedListener
 from bkctl.server.http.failed_attempts import WAITING_MAX, FailedAttempts
 from bkctl.server.http.guard import Guard, read_token
 from bkctl.server.http.replies import failure, scrape, text
+from bkctl.server.http.store_threads import StoreThreads
 from bkctl.server.wire.descriptor_limit import descriptor_limit, http_connections_max
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class GuardedHttp(abc.ABC):
         self._listener: asyncio.Server | None = None
         self._bounded: BoundedListener | None = None
         self._answering = 0
+        self._store_threads = StoreThreads()
         self._failed = FailedAttempts(SystemClock())
         #: Refusals whose answers are held back.
         self._delayed = 0
@@ -87,7 +89,11 @@ class GuardedHttp(abc.ABC):
         application = web.Application(client_max_size=_BODY_BYTES_MAX, middlewares=[around])
         self._add_routes(application.router)
         self._runner = web.AppRunner(
-            application, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
+            application,
+            access_log=None,
+            handle_signals=False,
+            # The library waits so long for an answer, and once more when it has been cancelled.
+            shutdown_timeout=_SHUTDOWN_TIMEOUT_S / 2,
         )
         await self._runner.setup()
         assert self._runner.server is not None
@@ -128,6 +134,7 @@ class GuardedHttp(abc.ABC):
         if runner is not None:
             await runner.cleanup()
         await self._close_pages()
+        self._store_threads.close()
         if self._collector is not None:
             self._collector.close()
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from bkctl.server.http.guard import Guard
+    from bkctl.server.http.store_threads import StoreThreads
     from bkctl.server.served_bookie import ServedBookie
 
 #: Ledgers of one page, and of an answer without pages.
@@ -45,9 +46,10 @@ _log = logging.getLogger(__name__)
 class LedgerPages:
     """The handlers, and the ledger client that they share; it is made when it is first needed."""
 
-    def __init__(self, service: ServedBookie, guard: Guard) -> None:
+    def __init__(self, service: ServedBookie, guard: Guard, threads: StoreThreads) -> None:
         self._service = service
         self._guard = guard
+        self._threads = threads
         self._client: BookKeeper | None = None
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -80,15 +82,15 @@ class LedgerPages:
         if page is not None and not 1 <= page <= PAGE_MAX:
             raise UsageError(f"page: expected a number from 1 to {PAGE_MAX}, found {page}")
         if not flag(request, "print_metadata"):
-            ids = await asyncio.to_thread(_some_ids, store, page, LEDGERS_MAX)
+            ids = await self._threads.call(_some_ids, store, page, LEDGERS_MAX)
             return as_json({str(ledger): None for ledger in ids})
         decode, show = flag(request, "decode_meta"), self._guard.has_token(request)
-        ids = await asyncio.to_thread(_some_ids, store, page, METADATA_MAX)
-        return as_json(await asyncio.to_thread(lambda: dict(_shown(store, ids, decode=decode, secret=show))))
+        ids = await self._threads.call(_some_ids, store, page, METADATA_MAX)
+        return as_json(await self._threads.call(lambda: dict(_shown(store, ids, decode=decode, secret=show))))
 
     async def _metadata(self, request: web.Request) -> web.Response:
         ledger = ledger_id(request)
-        stored = await asyncio.to_thread(metadata_of(self._service).ledgers.read_ledger, ledger)
+        stored = await self._threads.call(metadata_of(self._service).ledgers.read_ledger, ledger)
         return as_json({str(ledger): metadata_values(stored, secret=self._guard.has_token(request))})
 
     async def _read(self, request: web.Request) -> web.Response:

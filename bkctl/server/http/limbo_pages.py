@@ -26,14 +26,16 @@ from bkctl.types import LedgerState
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from bkctl.server.http.store_threads import StoreThreads
     from bkctl.server.served_bookie import ServedBookie
 
 
 class LimboPages:
     """The handlers; one ledger is looked through at a time."""
 
-    def __init__(self, service: ServedBookie) -> None:
+    def __init__(self, service: ServedBookie, threads: StoreThreads) -> None:
         self._service = service
+        self._threads = threads
         self._one_at_a_time = asyncio.Lock()
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -50,7 +52,7 @@ class LimboPages:
         if _is_limbo(bookie, ledger):
             store = metadata_of(self._service)
             async with self._one_at_a_time:
-                stored = await asyncio.to_thread(store.ledgers.read_ledger, ledger)
+                stored = await self._threads.call(store.ledgers.read_ledger, ledger)
                 await asyncio.to_thread(leave_limbo, bookie, stored, self._service.bookie_id)
         return _answer(ledger, is_limbo=False)
 

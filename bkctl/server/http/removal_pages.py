@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from bkctl.client.bookie_choice import ChoiceAmong, RegisteredChoice
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from bkctl.config.values import GivenValues
     from bkctl.metadata.api import MetadataStore
+    from bkctl.server.http.store_threads import StoreThreads
 
 _log = logging.getLogger(__name__)
 
@@ -192,9 +192,11 @@ class RemovalPages:
         self,
         metadata: Callable[[], MetadataStore],
         values: GivenValues,
+        threads: StoreThreads,
         own_store: Callable[[], MetadataStore] | None = None,
     ) -> None:
         self._metadata = metadata
+        self._threads = threads
         self._values = values
         self._own_store = own_store
         self._job: _Job | None = None
@@ -235,7 +237,7 @@ class RemovalPages:
     async def _begin(self, order: _Order) -> None:
         """Begin the job. Raises RefusedError while one runs, and for what could only fail."""
         store = self._metadata()
-        await asyncio.to_thread(partial(_refuse_hopeless, store, order))
+        await self._threads.call(_refuse_hopeless, store, order)
         # Nothing is waited for from here on, so that two requests cannot both begin one.
         if self._job is not None and self._job.is_running:
             names = ", ".join(self._job.order.bookies)

@@ -322,7 +322,7 @@ class BookieService:
         return RegistrationMode.READ_ONLY if self.bookie.read_only else RegistrationMode.WRITABLE
 
     def set_read_only(self, read_only: bool) -> None:
-        """Turn the bookie read-only by hand, or let its disks decide again; blocks."""
+        """Turn the bookie read-only by hand, or let its disks decide again; waits for its disks only."""
         if self.bookie is None:
             raise RefusedError("the bookie has not started yet")
         if self.config.disks.force_read_only and not read_only:
@@ -332,9 +332,10 @@ class BookieService:
             self.bookie.set_read_only(read_only)
             # Also where the disks have made the bookie read-only before, or leave it so.
             self._remember_mode()
+
+    def register_mode(self) -> None:
+        """Register a mode that has changed, unless the metadata store fails; waits for it."""
         if self._registrar is not None:
-            # An operator's request returns only when the mode is registered; a registration that fails is
-            # tried again.
             self._registrar.register_now()
 
     def _mode_changed(self, read_only: bool) -> None:

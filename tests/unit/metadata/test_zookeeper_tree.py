@@ -398,6 +398,28 @@ def test_closing_while_the_server_is_down_does_not_hang() -> None:
             store.layout.cluster_exists()
 
 
+def test_a_close_ends_the_waiting_of_others_for_a_server_that_is_down() -> None:
+    ended: queue.SimpleQueue[BkctlError] = queue.SimpleQueue()
+
+    def asks() -> None:
+        try:
+            store.layout.cluster_exists()
+        except ConnectionFailedError as error:
+            ended.put(error)
+
+    with running_zookeeper() as server:
+        store = open_metadata_store(f"zk://{server.address}/ledgers", SETTINGS)
+        server.stop()
+        asking = threading.Thread(target=asks)
+        asking.start()
+        asking.join(0.5)
+        assert asking.is_alive()
+        store.close()
+        # Its own time would be over ten seconds later.
+        assert "closed" in str(ended.get(timeout=5))
+        asking.join()
+
+
 def test_without_permission_the_error_says_so_and_not_that_it_is_missing(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
 ) -> None:

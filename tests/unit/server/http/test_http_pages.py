@@ -18,6 +18,7 @@ from bkctl.server.http import guarded_http as http_admin
 from bkctl.server.http.admin import HttpAdmin
 from bkctl.server.http.cluster_pages import _readable
 from bkctl.server.http.guard import Guard
+from bkctl.server.http.store_threads import StoreThreads
 from bkctl.server.life.embedded import EmbeddedBookie
 from bkctl.storage_kinds import SORTED_LEDGER_STORAGE
 from tests.support.admin_requests import ask, ask_json
@@ -144,6 +145,7 @@ def _routes(bookie: EmbeddedBookie) -> set[str]:
     assert bookie.service is not None
     admin = object.__new__(HttpAdmin)
     admin._service, admin._guard = bookie.service, Guard(None, "127.0.0.1")
+    admin._store_threads = StoreThreads()
     admin._add_routes(application.router)
     return {str(resource.canonical) for resource in application.router.resources()}
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -21,7 +23,7 @@ from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life import bookie_service, own_directories
 from bkctl.server.life.embedded import EmbeddedBookie
 from tests.demo_client import DemoClient
-from tests.support.admin_requests import ask_json
+from tests.support.admin_requests import ask, ask_json
 from tests.support.ports import is_listening
 
 READ_ONLY = "/api/v1/bookie/state/readonly"
@@ -263,6 +265,52 @@ def test_a_metadata_store_that_hangs_does_not_keep_a_stop_waiting(
     # The flush did not wait for the store, which answered only after it.
     assert flushed_s[0] - began_s < 10
     assert not (tmp_path / "ledgers/current/DIRTY").exists()
+
+
+def test_requests_that_wait_for_the_store_keep_nobody_else_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    waiting = threading.Semaphore(0)
+
+    def hangs(_: TreeRegistrationManager) -> NoReturn:
+        waiting.release()
+        answered.wait(60)
+        raise ConnectionFailedError("too late")
+
+    bookie = EmbeddedBookie(tmp_path)
+    bookie.start()
+    monkeypatch.setattr(TreeRegistrationManager, "bookies", hangs)
+    flushed_s: list[float] = []
+    clear = own_directories.clear_dirty
+
+    def clearing(*arguments: Any) -> None:
+        flushed_s.append(time.monotonic())
+        clear(*arguments)
+        answered.set()
+
+    monkeypatch.setattr(own_directories, "clear_dirty", clearing)
+
+    def lists() -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            ask(bookie, "GET", "/api/v1/bookie/list_bookies")
+
+    # More than an event loop has threads.
+    dashboards = [threading.Thread(target=lists) for _ in range(40)]
+    try:
+        for each in dashboards:
+            each.start()
+        assert waiting.acquire(timeout=20)
+        began_s = time.monotonic()
+        assert ask_json(bookie, "GET", "/api/v1/bookie/info")["totalSpace"]
+        assert time.monotonic() - began_s < 10
+        began_s = time.monotonic()
+        bookie.stop()
+        assert flushed_s[0] - began_s < 15
+    finally:
+        answered.set()
+        for each in dashboards:
+            each.join()
 
 
 def test_a_session_that_is_lost_and_back_changes_nothing_for_clients(tmp_path: Path) -> None:
