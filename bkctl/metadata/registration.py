@@ -78,11 +78,12 @@ class TreeRegistrationManager:
 
     def unregister(self) -> None:
         with self._lock:
-            if self._own is None:
+            own, self._own = self._own, None
+            if own is None:
                 return
+            # A new session registers nobody from here on, also where the store is away now.
             for mode in RegistrationMode:
-                self._release(self._path(mode, self._own.bookie))
-            self._own = None
+                self._release(self._path(mode, own.bookie))
 
     def _claim(self, own: _Own) -> None:
         """Make the node of the mode, then remove the other one; both only if they are ours."""

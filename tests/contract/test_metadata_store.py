@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -17,7 +18,7 @@ from bkctl.clock import SystemClock
 from bkctl.codec.layout import encode_layout, layout_text
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.codec.ledger_path import LEDGER_ID_MAX, LedgerLayout
-from bkctl.errors import BkctlError, NotFoundError, RefusedError, UsageError
+from bkctl.errors import BkctlError, ConnectionFailedError, NotFoundError, RefusedError, UsageError
 from bkctl.metadata.api import (
     AlreadyExistsError,
     LedgerRange,
@@ -262,6 +263,24 @@ def test_after_a_lost_session_the_bookie_is_registered_again(site: Site, store: 
     assert site.open().registration.bookies() == RegisteredBookies((), (BOOKIE,))
     store.registration.register(BOOKIE, WRITABLE, INFO)
     assert store.registration.bookies() == RegisteredBookies((BOOKIE,), ())
+
+
+def test_who_left_while_the_store_was_away_is_not_registered_again(
+    site: Site, store: TreeMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> NoReturn:
+        raise ConnectionFailedError("away")
+
+    heard = Heard()
+    store.registration.add_session_listener(heard)
+    store.registration.register(BOOKIE, WRITABLE, INFO)
+    with monkeypatch.context() as patch:
+        patch.setattr(site.tree(store), "get", away)
+        with pytest.raises(ConnectionFailedError):
+            store.registration.unregister()
+    site.expire(store)
+    assert [heard.next(), heard.next()] == ["lost", "restored"]
+    assert site.open().registration.bookies() == RegisteredBookies((), ())
 
 
 def test_an_id_taken_while_the_session_was_lost_is_reported(site: Site, store: TreeMetadataStore) -> None:
