@@ -48,6 +48,10 @@ class ServedBookie(Protocol):
         """Return whether clients are served."""
 
     @property
+    def registered(self) -> bool:
+        """Return whether the cluster knows it: not while its session is lost."""
+
+    @property
     def shutting_down(self) -> bool:
         """Return whether its stop has begun."""
 

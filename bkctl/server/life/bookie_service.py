@@ -93,6 +93,8 @@ class BookieService:
         self.bookie: Bookie | None = None
         self.server: BookieServer | None = None
         self.ready = False
+        #: Whether the cluster knows the bookie, as far as its session says.
+        self.registered = False
         self.shutting_down = False
         self.failure: BkctlError | None = None
         self.bookie_id = ""
@@ -282,6 +284,8 @@ class BookieService:
         )
         registration.add_session_listener(self)
         self._stack.push_async_callback(self._unregister)
+        # In front of the first registration: a session that is lost during it is noted behind this.
+        self.registered = True
         self._registrar.start()
 
     def _host(self, port: int) -> str:
@@ -295,6 +299,7 @@ class BookieService:
         registration, registrar = self._metadata.registration, self._registrar
         registration.remove_session_listener(self)
         gone = asyncio.Event()
+        self.registered = False
 
         def unregister() -> None:
             try:
@@ -363,6 +368,7 @@ class BookieService:
 
     def session_lost(self) -> None:
         """Note that the store has lost the session: other sessions see this bookie as down."""
+        self.registered = False
         _log.warning(
             "the metadata session is lost; clients do not choose this bookie until it is back",
             extra={"event": "session_lost"},
@@ -373,6 +379,7 @@ class BookieService:
         _log.warning(
             "the metadata session is back, the bookie is registered", extra={"event": "session_back"}
         )
+        self.registered = True
         if self._registrar is not None:
             # The store may have registered it with a mode that has changed since.
             self._registrar.changed()

@@ -59,7 +59,7 @@ class ServerMetrics:
 
     def add(self, scrape: Scrape, service: ServedBookie, bookie: Bookie, server: BookieServer) -> None:
         """Add all of the server's metrics to a scrape."""
-        status = (0 if bookie.read_only else 1) if service.ready else -1
+        status = (0 if bookie.read_only else 1) if service.ready and service.registered else -1
         scrape_metrics(scrape, STATUS, SimpleNamespace(status=status))
         part = server_part(bookie, server)
         part.write_waits, part.read_waits = self._write_waits, self._read_waits

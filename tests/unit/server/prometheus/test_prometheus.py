@@ -247,6 +247,15 @@ def test_before_the_bookie_serves_it_says_so(bookie: EmbeddedBookie, monkeypatch
     assert scraped(bookie).value("bookie_SERVER_STATUS") == -1
 
 
+def test_without_a_session_the_bookie_is_not_registered(bookie: EmbeddedBookie) -> None:
+    assert bookie.service is not None
+    assert scraped(bookie).value("bookie_SERVER_STATUS") == 1
+    bookie.service.session_lost()
+    assert scraped(bookie).value("bookie_SERVER_STATUS") == -1
+    bookie.service.session_restored()
+    assert scraped(bookie).value("bookie_SERVER_STATUS") == 1
+
+
 def test_the_process_is_told_as_the_system_tells_it(bookie: EmbeddedBookie) -> None:
     import os
     import time
