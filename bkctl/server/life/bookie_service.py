@@ -258,15 +258,16 @@ class BookieService:
     def _restore_mode(self, bookie: Bookie) -> None:
         """Start read-only when configured so, or when an operator's word for it was remembered.
 
-        A mode that full disks had brought about is not: the disks were just looked at again.
+        A mode that full disks had brought about is not: the disks were just looked at again. Nor is that of
+        the configuration, which says it at each start.
         """
         disks = self.config.disks
         remembered = None
         if disks.persist_status:
             remembered = mode_file.read_mode(self.filesystem, self.config.directories.ledgers)
         by_hand = remembered is not None and remembered.manual and remembered.mode is BookieMode.READ_ONLY
+        self._sticky_read_only = by_hand
         if disks.force_read_only or by_hand:
-            self._sticky_read_only = True
             bookie.set_read_only(True)
 
     def _register(self, port: int, http_port: int | None, tls: bool) -> None:
@@ -283,9 +284,9 @@ class BookieService:
             self._mode, lambda mode: registration.register(self.bookie_id, mode, service_info), self._failed
         )
         registration.add_session_listener(self)
-        self._stack.push_async_callback(self._unregister)
         # In front of the first registration: a session that is lost during it is noted behind this.
         self.registered = True
+        self._stack.push_async_callback(self._unregister)
         self._registrar.start()
 
     def _host(self, port: int) -> str:
@@ -298,8 +299,8 @@ class BookieService:
         assert self._registrar is not None
         registration, registrar = self._metadata.registration, self._registrar
         registration.remove_session_listener(self)
-        gone = asyncio.Event()
         self.registered = False
+        gone = asyncio.Event()
 
         def unregister() -> None:
             try:
@@ -350,10 +351,12 @@ class BookieService:
             "read-only" if read_only else "writable",
             extra={"event": "mode_changed", "read_only": read_only},
         )
-        if read_only and not self.config.disks.read_only_allowed and not self._sticky_read_only:
+        disks = self.config.disks
+        if read_only and not (disks.read_only_allowed or disks.force_read_only or self._sticky_read_only):
             self._failed(RefusedError("the disks are full, and readOnlyModeEnabled=false says to stop then"))
             return
-        self._remember_mode()
+        if not disks.force_read_only:
+            self._remember_mode()
         if self._registrar is not None:
             self._registrar.changed()
 
@@ -376,10 +379,10 @@ class BookieService:
 
     def session_restored(self) -> None:
         """Note that the store has registered the bookie again."""
+        self.registered = True
         _log.warning(
             "the metadata session is back, the bookie is registered", extra={"event": "session_back"}
         )
-        self.registered = True
         if self._registrar is not None:
             # The store may have registered it with a mode that has changed since.
             self._registrar.changed()

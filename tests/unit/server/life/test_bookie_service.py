@@ -214,6 +214,20 @@ def test_it_is_forgotten_when_it_is_not_to_be_remembered(tmp_path: Path) -> None
         assert ask_json(again, "GET", READ_ONLY) == {"readOnly": False}
 
 
+def test_read_only_by_the_configuration_ends_with_the_configuration(tmp_path: Path) -> None:
+    forced = REMEMBER | {"forceReadOnlyBookie": "true"}
+    with EmbeddedBookie(tmp_path, overrides=forced) as bookie:
+        assert ask_json(bookie, "GET", READ_ONLY) == {"readOnly": True}
+    with EmbeddedBookie(tmp_path, overrides=REMEMBER) as again:
+        assert ask_json(again, "GET", READ_ONLY) == {"readOnly": False}
+        ask_json(again, "PUT", READ_ONLY, b'{"readOnly": true}')
+    with EmbeddedBookie(tmp_path, overrides=forced):
+        pass
+    # What an operator said before is still remembered.
+    with EmbeddedBookie(tmp_path, overrides=REMEMBER) as last:
+        assert ask_json(last, "GET", READ_ONLY) == {"readOnly": True}
+
+
 @pytest.mark.parametrize(("manual", "read_only"), [(True, True), (False, False)])
 def test_read_only_because_of_full_disks_is_looked_at_anew(
     tmp_path: Path, manual: bool, read_only: bool
