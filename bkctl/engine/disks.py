@@ -82,6 +82,8 @@ class DiskMonitor:
         #: The result of the last check, None before the first.
         self.last: DiskState | None = None
         self._checking = threading.Lock()
+        #: Directories whose disks could not be asked the last time.
+        self._silent: set[str] = set()
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._thread = EngineThread("bookie-disks", self._run, on_failure)
@@ -107,13 +109,13 @@ class DiskMonitor:
         self._wake.set()
 
     def check(self) -> DiskState:
-        """Check the disks now. Raises StorageError when a directory's disk cannot be asked."""
+        """Check the disks now; one that cannot be asked counts as full, until it can.
+
+        Raises StorageError for such a disk the first time, when nothing is known of any.
+        """
         # One after the other, so that what was found later is reported later.
         with self._checking:
-            spaces = []
-            for directory in self._directories:
-                space = self._filesystem.disk_space(directory)
-                spaces.append((directory, space.total_bytes, space.free_bytes))
+            spaces = [(directory, *self._space(directory)) for directory in self._directories]
             before, state = self.last, judge(self._settings, self.last, spaces)
             self.last = state
             filling = {use.directory: self._filling(use) for use in before.disks} if before else {}
@@ -121,6 +123,20 @@ class DiskMonitor:
                 self._tell(use, filling.get(use.directory, "normal"))
             self._on_look(state)
             return state
+
+    def _space(self, directory: str) -> tuple[int, int]:
+        """Return total and free bytes of a directory's disk. Nobody knows of room on one that errs."""
+        try:
+            space = self._filesystem.disk_space(directory)
+        except StorageError as error:
+            if self.last is None:
+                raise
+            if directory not in self._silent:
+                _log.error("the disk cannot be asked, it counts as full: %s", error)
+            self._silent.add(directory)
+            return 0, 0
+        self._silent.discard(directory)
+        return space.total_bytes, space.free_bytes
 
     def _filling(self, use: DiskUse) -> str:
         if use.full:
@@ -153,10 +169,4 @@ class DiskMonitor:
             self._wake.clear()
             if self._stop.is_set():
                 return
-            reported("a look at the disks", self._check_again)
-
-    def _check_again(self) -> None:
-        try:
-            self.check()
-        except StorageError as error:
-            _log.error("%s", error)
+            reported("a look at the disks", self.check)

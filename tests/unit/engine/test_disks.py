@@ -7,6 +7,7 @@ import logging
 import random
 import threading
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -21,6 +22,7 @@ from bkctl.errors import (
     LedgerFencedError,
     NoSpaceError,
     ReadOnlyBookieError,
+    StorageError,
     UnauthorizedError,
     UsageError,
     storage_error,
@@ -130,6 +132,63 @@ def test_the_log_has_a_line_for_each_crossing_and_none_for_each_look(
     # 93 % is above the lower threshold: still full.
     assert events == [("WARNING", "high"), ("WARNING", "full"), ("WARNING", "high"), ("INFO", "normal")]
     assert caplog.messages[1].startswith("/ledgers0: full, 97.")
+
+
+def test_a_disk_that_cannot_be_asked_hides_no_full_one(caplog: pytest.LogCaptureFixture) -> None:
+    system = MemoryFileSystem(capacity_bytes=1000)
+    for number in range(2):
+        system.make_directories(f"/ledgers{number}")
+    ask, silent = system.disk_space, set[str]()
+
+    def ask_some(path: str) -> DiskSpace:
+        if path in silent:
+            raise storage_error(OSError(errno.EIO, "Input/output error"), path)
+        return ask(path)
+
+    system.disk_space = ask_some  # type: ignore[method-assign]
+    states: list[DiskState] = []
+    directories = ["/ledgers0", "/ledgers1"]
+    monitor = DiskMonitor(system, directories, DiskSettings(), states.append, lambda _error: None)
+    silent.add("/ledgers0")
+    with pytest.raises(StorageError):
+        monitor.check()  # of a start
+    silent.clear()
+    monitor.check()
+    silent.add("/ledgers0")
+    monitor.check()
+    monitor.check()
+    system.capacity_bytes = 0
+    monitor.check()
+    silent.clear()
+    system.capacity_bytes = 1000
+    monitor.check()
+    assert [state.read_only for state in states] == [False, False, False, True, False]
+    assert [[use.full for use in state.disks] for state in states[1:4]] == [[True, False]] * 2 + [[True] * 2]
+    errors = [record for record in caplog.records if "Input/output error" in record.message]
+    assert len(errors) == 1
+
+
+def test_with_a_disk_that_cannot_be_asked_the_cluster_hears_of_a_full_journal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = replace(
+        small_settings(), disks=DiskSettings(check_interval_ms=3_600_000, read_only_on_any_full=True)
+    )
+    with EngineRig(settings, capacity_bytes=GIB) as rig:
+        rig.start()
+        ask = type(rig.bookie._filesystem).disk_space
+
+        def asking(_: object, path: str) -> NoReturn:
+            raise storage_error(OSError(errno.EIO, "Input/output error"), path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(rig.bookie._filesystem), "disk_space", asking)
+            rig.bookie._no_space(rig.bookie.journals[0], NoSpaceError("full"))
+            assert rig.bookie.read_only
+            until(lambda: rig.modes == [True], "nobody is told that the bookie takes no adds")
+        assert type(rig.bookie._filesystem).disk_space is ask
+        rig.bookie._space_again(rig.bookie.journals[0])
+        until(lambda: rig.modes == [True, False], "it stays read-only")
 
 
 def test_the_bookie_turns_read_only_with_its_disks_and_back() -> None:
