@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from base64 import b64encode
 from dataclasses import replace
@@ -14,14 +15,24 @@ from bkctl.codec.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.ledger_filter import creation_ms
-from bkctl.server.http.replies import as_json, flag, ledger_id, metadata_of, number, number_or, text_of
+from bkctl.server.http.replies import (
+    as_json,
+    flag,
+    json_bytes,
+    ledger_id,
+    metadata_of,
+    number,
+    number_or,
+    text_of,
+)
 from bkctl.types import LedgerState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from aiohttp import web
 
+    from bkctl.client.ops.ledger_access import LedgerEntry
     from bkctl.server.http.guard import Guard
     from bkctl.server.http.store_threads import StoreThreads
     from bkctl.server.served_bookie import ServedBookie
@@ -37,6 +48,8 @@ METADATA_MAX = 5_000
 ENTRIES_PER_PAGE = 1000
 ENTRIES_MAX = 50_000
 PAYLOAD_BYTES_MAX = 32 << 20
+#: Bytes of payload that are written as JSON in one turn of the event loop.
+_PIECE_BYTES = 64 << 10
 #: How long a stop waits for calls of the metadata store.
 CLOSE_TIMEOUT_S = 5.0
 
@@ -51,6 +64,8 @@ class LedgerPages:
         self._guard = guard
         self._threads = threads
         self._client: BookKeeper | None = None
+        #: Answers with entries are large.
+        self._one_at_a_time = asyncio.Lock()
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Add the routes of all these pages."""
@@ -111,20 +126,41 @@ class LedgerPages:
         last = confirmed if last == -1 else min(last, confirmed)
         if last - first >= ENTRIES_MAX:
             raise UsageError(f"more than {ENTRIES_MAX} entries: ask for pages, or for fewer")
-        size_bytes = 0
-        async for entry in reader.entries(first, last):
-            size_bytes += len(entry.payload)
-            if size_bytes > PAYLOAD_BYTES_MAX:
-                raise UsageError(
-                    f"more than {PAYLOAD_BYTES_MAX} bytes up to entry {entry.entry}: ask for fewer"
-                )
-            values[str(entry.entry)] = entry.payload.decode("ascii", "replace")
-        return as_json(values)
+        async with self._one_at_a_time:
+            return json_bytes(await _body(values, reader.entries(first, last)))
 
     async def _delete(self, request: web.Request) -> web.Response:
         ledger = ledger_id(request)
         await (await self.client()).delete(ledger)
         return as_json(f"Deleted ledger: {ledger}")
+
+
+async def _body(values: dict[str, str], entries: AsyncIterator[LedgerEntry]) -> bytearray:
+    """Return the JSON object of ``values`` and the payloads of the entries.
+
+    It is written in pieces, and the event loop goes on between them: one call for all of it would keep the
+    bookie from every other request. Raises UsageError for too many bytes.
+    """
+    body = bytearray(json.dumps(values).encode("ascii").removesuffix(b"}"))
+    separator = ", " if values else ""
+    size_bytes = since_bytes = 0
+    async for entry in entries:
+        size_bytes += len(entry.payload)
+        if size_bytes > PAYLOAD_BYTES_MAX:
+            raise UsageError(f"more than {PAYLOAD_BYTES_MAX} bytes up to entry {entry.entry}: ask for fewer")
+        body += f'{separator}"{entry.entry}": "'.encode("ascii")
+        separator = ", "
+        for first in range(0, len(entry.payload), _PIECE_BYTES):
+            # Each byte is a sign of its own, so that pieces are what the whole would be.
+            piece = entry.payload[first : first + _PIECE_BYTES].decode("ascii", "replace")
+            body += json.dumps(piece)[1:-1].encode("ascii")
+            since_bytes += len(piece)
+            if since_bytes >= _PIECE_BYTES:
+                since_bytes = 0
+                await asyncio.sleep(0)
+        body += b'"'
+    body += b"}"
+    return body
 
 
 def metadata_values(stored: StoredLedger, *, secret: bool) -> dict[str, object]:

@@ -105,6 +105,13 @@ def json_text(content: str) -> web.Response:
     return web.Response(text=content, content_type="application/json")
 
 
+def json_bytes(content: bytes | bytearray) -> web.Response:
+    """Reply with a JSON value that is encoded to bytes already."""
+    from aiohttp import web
+
+    return web.Response(body=content, content_type="application/json", charset="utf-8")
+
+
 def failure(error: BkctlError) -> web.Response:
     """Reply to an error with its text and a status by its kind."""
     if isinstance(error, NotStartedError):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,40 @@ def test_an_answer_does_not_grow_without_bound(
     monkeypatch.setattr(ledger_pages, "ENTRIES_MAX", 5)
     assert ask(bookie, "GET", path)[0] == 400
     assert len(ask_json(bookie, "GET", f"{path}&end_entry_id=4")) == 5
+
+
+def longest_turn_s(bookie: EmbeddedBookie, during: Callable[[], object]) -> float:
+    """The processor time that the bookie's event loop spent on the longest of its turns."""
+    loop = bookie._loop
+    assert loop is not None
+    turns_s: list[float] = []
+    ended = threading.Event()
+
+    def turn(before_s: float) -> None:
+        now_s = time.thread_time()
+        turns_s.append(now_s - before_s)
+        if not ended.is_set():
+            loop.call_later(0.001, turn, now_s)
+
+    loop.call_soon_threadsafe(lambda: turn(time.thread_time()))
+    try:
+        during()
+    finally:
+        ended.set()
+    return max(turns_s)
+
+
+def test_a_large_answer_leaves_the_loop_its_turns(bookie: EmbeddedBookie, client: BookKeeperSync) -> None:
+    payload = b"\xff" * (1 << 20)
+    with client.create(1, 1, 1) as ledger:
+        ledger.append_all([payload] * 30)
+    found: dict[str, str] = {}
+    path = f"{API}/ledger/read?ledger_id={ledger.ledger}"
+    taken_s = longest_turn_s(bookie, lambda: found.update(ask_json(bookie, "GET", path)))
+    assert list(found) == [str(entry) for entry in range(30)]
+    assert set(found.values()) == {payload.decode("ascii", "replace")}
+    assert taken_s < 0.25
+    assert ask_json(bookie, "GET", f"{path}&page=7") == {"Entries for page: ": "7"}
 
 
 @pytest.mark.parametrize(
