@@ -1,9 +1,9 @@
-"""Giving a bookie's place in ledger metadata to the id that it has now.
+"""Giving a bookie's places in the metadata of ledgers to the id that it has now.
 
-For a bookie that was given another id and kept its entries. Each ledger is looked at by itself: the new id
-must answer for the first and the last entry of every segment that is to name it, or the ledger stays as it
-is; otherwise a lost replica would pass for one that is there. A ledger is changed by one compare-and-set.
-The ids and their ledgers are recorded before, so that a run that was cut short is simply made again.
+This is for a bookie that was given another id and kept its entries. Each ledger is judged by itself: the new
+id must answer for the first and the last entry of every segment that is to name it. Otherwise the ledger
+stays as it is, because a lost replica would count as one that is there. One compare-and-set changes a ledger.
+The ids and their ledgers are recorded before, so that a run that was interrupted is simply started again.
 
 Source: ``org.apache.bookkeeper.client.UpdateLedgerOp``.
 """

@@ -1,8 +1,8 @@
 """The bookie's engine: directories in, adds and reads served, everything durable before it is answered.
 
-``Bookie`` puts the parts together and moves them through their life; what they do is in their modules:
-``write_stage`` (adds), ``fencing``, ``explicit_lacs``, ``read_stage``, ``recovery``, ``checkpoint``,
-``disks``, ``ledger_storage`` and ``journal``.
+``Bookie`` puts the parts together and starts and stops them. The parts are in their own modules:
+``write_stage`` (adds), ``fencing``, ``explicit_lacs``, ``read_stage``, ``replay``, ``checkpoint``, ``disks``,
+``ledger_storage`` and ``journal``.
 """
 
 from __future__ import annotations

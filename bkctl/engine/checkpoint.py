@@ -1,9 +1,12 @@
-"""Checkpoints: what makes a last mark true, and the thread that drives them (Java: ``SyncThread``).
+"""Checkpoints: they make a last mark true, and a thread drives them (Java: ``SyncThread``).
 
-The order is what durability rests on. First the marks of all journals are taken: everything in front of
-them was put into a write cache before it was appended. Then every ledger directory flushes, entries and
-ledger rows, also when it has nothing but rows; all of them at a time. Only then the marks are written, and
-only behind them old journals removed.
+Durability depends on this order:
+
+1. Take the marks of all journals. Every record in front of a mark was put into a write cache before it was
+   appended to the journal.
+2. Flush every ledger directory, all at a time: entries and ledger rows, also where there are only rows.
+3. Write the marks.
+4. Remove the journals that the marks have passed.
 """
 
 from __future__ import annotations

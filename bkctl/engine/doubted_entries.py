@@ -1,28 +1,30 @@
 """Entries in a journal whose digest fails although their ledger's digests are checksums.
 
-A bookie does not know the digest of a ledger. But a ledger has one type of digest for its whole life, so that
-an entry with a CRC that checks shows that the others have CRCs as well, and one that fails is damaged. That
-may be the payload, which costs nobody anything but this copy: a client sees it and asks another bookie. Or it
-is the ledger id or the entry id. Then the record would take the place of another entry, and the one that it
-was would be answered with "no such entry". So such a record is held until the end of the last file, and then:
+A bookie does not know the type of a ledger's digest. But a ledger has one type for its whole life: when one
+entry has a CRC that checks, the others have CRCs as well, and an entry that fails is damaged. The damage may
+be in the payload. That costs only this copy: a client sees it and asks another bookie. Or it is in the ledger
+id or the entry id. Then the record would take the place of another entry, and its own entry would be answered
+with "no such entry". So such a record is held back until the end of the last file, and then:
 
-* Where the digest checks with other ids (``scan.proved_ids``) the record is replayed with these. Nothing is
-  lost.
+* Where the digest checks with other ids (``scan.proved_ids``), the record is replayed with these ids. Nothing
+  is lost.
 * Where both entries next to it are there, and no other copy of its own, its ids are believed.
 * Otherwise it takes the place of no entry that is there, and every ledger of the journal directory is put in
   limbo: one of them may lack the entry that the record was.
 
-Proofs come before beliefs. A record of a ledger that the bookie does not know, or of a life of it that is
-over, has mostly been that of a deleted ledger. It is tried in the same way, until that was in vain for some
-in a row. Where nothing is proved, it raises a doubt only if all known ledgers of the journals have CRCs; a
-past life must have had them, too, and a ledger that is not known must not have several such entries, for
-then it is one that there was. A record that proves to be of a life that is over is left out, however late
-that is proved. Records of ledgers without any CRC are tried so, too, and raise no doubt; of two with the same
-ids the newer one counts, as an entry may be added again, by a recovery or a repair. Entries that are too
-short for a CRC say nothing of their ledger, and are doubted where it has CRCs.
+Proofs come before beliefs. Some records are of ledgers that the bookie does not know, or of an earlier life
+of a ledger; most of these ledgers were deleted. Such records are tried in the same way, until several in a
+row have proved nothing. An unproved one raises a doubt only if all known ledgers of the journals have CRCs.
+The earlier life must have had CRCs, too, and an unknown ledger must not have several such entries, because
+then it was a ledger of its own. A record that proves to be of an earlier life is left out, however late that
+is proved.
 
-A refusal of the start would be the wrong answer: one client that sends wrong digests could keep the bookie
-from starting.
+Records of ledgers without any CRC are tried as well, and raise no doubt. Of two with the same ids the newer
+one counts, because a recovery or a repair may add an entry again. Entries that are too short for a CRC say
+nothing of their ledger, and are doubted where it has CRCs.
+
+Such a record is no reason to refuse a start: otherwise one client that sends wrong digests could keep the
+bookie from starting.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Fencing: from the answer on, no plain add to the ledger is ever accepted again (Java:
-``fenceAndLogInLedger``).
+"""Fencing: after the answer no plain add to the ledger is accepted any more (Java: ``fenceAndLogInLedger``).
 
-The fenced flag is set, the row changed and the record appended in one critical section with the check of
-adds: every add accepted before stands in the journal in front of the fence record, every later one is
-refused. The answer waits until that record, and so those adds, are on disk, also for one who finds the
-fence on its way. The row keeps the fence beyond the journal: last marks pass the record only after the rows
-were flushed.
+One critical section, which the check of adds shares, sets the flag, changes the row and appends the fence
+record. So every add that was accepted before stands in the journal in front of the fence record, and every
+later one is refused. The answer waits until that record, and with it those adds, are on disk. A second fence
+that comes during this time waits for the same record.
+
+The row keeps the fence when the journal is gone: a last mark passes the record only after the rows were
+flushed.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Removal of large files whose room comes back to the disk in steps.
+"""Removal of large files that gives their room back to the disk in steps.
 
-Removing a journal of 2 GiB keeps the file system busy for a second (ext4 on a disk that discards what is
-freed): each sync of the bookie's journal waits for that, and so does each add. Here the name is removed at
-once, as ever; the file, which nobody can open any more, is then cut shorter step by step, and syncs come in
-between (ADR 0034). Before the first step the directory is synced: after a power cut the name comes back with
-the whole file, or not at all.
+Removing a journal of 2 GiB keeps the file system busy for a second (ext4 on a disk that discards freed
+blocks). During that second each sync of the bookie's journal waits, and so does each add. Here the name is
+removed at once, as always. Nobody can open the file any more; it is then cut shorter step by step, with
+pauses for the syncs of others (ADR 0034). Before the first step the directory is synced: after a power cut
+the name comes back with the whole file, or not at all.
 
-Only a file that nobody else can read is cut: one without another name and without another descriptor, which a
-write lease shows (``F_SETLEASE``, see ``fcntl(2)``). A file that is still being read stays whole, and the
-system gives its room back at once when it is closed. The lease is kept, and asked for before each step:
-whoever opens the file after all, by ``/proc/PID/fd``, gets what is left of it, without waiting for the rest.
+A file is cut only if nobody else can read it: it has no other name and no other descriptor, which a write
+lease shows (``F_SETLEASE``, see ``fcntl(2)``). A file that is still being read stays whole, and the system
+gives its room back when it is closed. The lease is kept, and asked for before each step: a process that opens
+the file all the same, by ``/proc/PID/fd``, gets the rest of it and does not wait.
 
-Where the disk has less room left than the file takes, that comes back at once: whoever made room looks next
-whether there is enough.
+Where the disk has less room left than the file takes, all of it comes back at once, because the caller next
+checks whether there is enough room.
 """
 
 from __future__ import annotations

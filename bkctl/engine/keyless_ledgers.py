@@ -1,13 +1,14 @@
-"""Ledgers of which a replay finds records and no key, and that have no row.
+"""Ledgers without a row, of which a replay finds records and no master key.
 
-Mostly they were deleted: the row is gone, and the mark was not moved behind the last records. But a journal
-does not prove its key records, so that one changed bit takes the key of a ledger whose entries stand in the
-journal alone. Only the cluster can distinguish the two. A ledger that its metadata still place on this bookie
-gets a row, fenced and in limbo, and so does one whose metadata cannot be read: garbage collection removes a
-row that is not needed. Without a cluster the records are left out, as Java does, and the report says how
-many.
+Most of them were deleted: the row is gone, and the mark had not yet moved behind their last records. But no
+checksum protects a key record in a journal, so one changed bit can take the key of a ledger whose entries
+stand in the journal alone. Only the cluster can distinguish the two cases.
 
-Behind a loss, key and entries of a ledger may be gone together. Then the cluster is asked for all ledgers
+A ledger that the cluster's metadata still place on this bookie gets a row, fenced and in limbo; so does one
+whose metadata cannot be read. Garbage collection removes a row that is not needed. Without a cluster the
+records are left out, as Java does, and the report says how many.
+
+Behind a loss, both the key and the entries of a ledger may be gone. Then the cluster is asked for all ledgers
 that it places on this bookie.
 """
 

@@ -1,8 +1,9 @@
 """Taking a ledger out of limbo while the bookie runs: only when the index has every entry that it should.
 
-Whether they are the right entries is proved by who copied them there and read them back; here it is made sure
-that none is missing, and that the fence is there, which may have been lost with the entries. The row is
-durable with the next flush, behind the locations of what was added before: a crash before it leaves limbo on.
+The command that copied the entries has proved that they are the right ones, and has read them back. This
+module makes sure that none is missing, and that the ledger is fenced, because the fence may have been lost
+with the entries. The change of the row is durable with the next flush, after the locations of the entries
+that were added before; a crash before that leaves the ledger in limbo.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
-"""Indexes that are lost while entry logs hold records: a start that went on would hide every one of them.
+"""Indexes that are lost while entry logs hold records: a start that went on would hide all of these records.
 
-Both databases are written to at the first start of a directory (``LedgerStorage.note_written``), in front of
-the first record of its logs. So where logs hold records, one that is gone, or that nothing was ever written
-to, was lost. One whose rows were all deleted was written to, and is no such case.
+The first start of a directory writes to both databases (``LedgerStorage.note_written``) before the first
+record goes to its logs. So where logs hold records, a database that is gone, or that was never written to,
+was lost. A database whose rows were all deleted was written to, and does not count as lost.
 
-Other bookies, older ones of this program among them, write nothing before their first flush, and one that was
-cut off leaves records in the logs all the same. Those that were acknowledged stand in the journals behind the
-last mark, too. So an index counts as lost only when a log holds a record that no journal behind the mark has.
-That there is no mark proves nothing: it may be lost as well. A young bookie of another kind that is cut off
-within its first flush, and whose journal lacks a record of its log, is refused, too; nothing of it is lost.
+Other bookies, older ones of this program among them, write nothing before their first flush. When such a
+bookie is killed in that time, its logs have records and its index has none; but the acknowledged records
+also stand in the journals behind the last mark. So an index counts as lost only when a log holds a record
+that no journal behind the mark has. A missing mark proves nothing, because the mark may be lost as well. One
+case is refused although nothing was lost: a young bookie of another kind that was killed within its first
+flush, and whose journal lacks a record of its log.
 
-An accepted loss puts every ledger of the directory into limbo: those of the logs and of all kept journals
-where the ledger rows are lost, else those that have a row.
+An accepted loss puts every ledger of the directory into limbo: where the ledger rows are lost, the ledgers of
+the logs and of all kept journals; else those that have a row.
 """
 
 from __future__ import annotations

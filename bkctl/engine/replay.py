@@ -1,23 +1,25 @@
-"""Start-up: bring what the journals hold behind the last mark into storage.
+"""Start-up: bring the records of the journals behind the last mark into storage.
 
 Source: ``BookieImpl.readJournal``.
 
-Java stops reading a journal at the first zero word and takes what follows for absent. Here the scanner
-looks behind it. In the newest journal, behind the last mark, a hole in front of records that prove
-themselves is what a power cut leaves: those records were never acknowledged, they are replayed all the
-same. Anywhere else a hole is damage, and acknowledged entries may have stood in it; and so they may in a
-journal that is missing between others. The start is refused then, naming file and offset. If the operator
-accepts the loss, every ledger of that journal directory is put in limbo, so that no missing entry is called
-absent (``journal_replay``).
+Java stops reading a journal at the first zero word and takes the rest for absent. Here the scanner reads on
+behind it. There are two cases:
+
+* In the newest journal, behind the last mark, a power cut may leave a hole in front of records that prove
+  themselves. Those records were never acknowledged, and they are replayed all the same.
+* Anywhere else a hole is damage, and acknowledged entries may have stood in it. The same holds for a journal
+  that is missing between others. The start is refused and names file and offset. If the operator accepts the
+  loss, every ledger of that journal directory is put in limbo, so that no missing entry is called absent
+  (``journal_replay``).
 
 Records of ledgers without a key, in the journal or in the index, belong to deleted ledgers and are skipped,
-unless the metadata still place the ledger on this bookie (``keyless_ledgers``); behind an accepted loss,
-where the key may be what was lost, they are kept under a blank key, fenced.
-So is a fence without a key. Of two keys of one ledger the last one counts (``second_keys``).
+unless the metadata still place the ledger on this bookie (``keyless_ledgers``). Behind an accepted loss the
+key may be lost as well: there the records are kept under a blank key, fenced. A fence without a key is
+treated in the same way. Of two keys of one ledger the last one counts (``second_keys``).
 
 A record whose digest fails is replayed as the entry that its digest proves, and raises a doubt where it
-proves none (``doubted_entries``). In that same tail a record may be half written (``torn_records``): it
-replaces nothing that is known, and is not served where it is known to be torn.
+proves none (``doubted_entries``). Behind the last mark of the newest journal a record may be half written
+(``torn_records``): it never replaces a record that is known, and is not served where it is known to be torn.
 """
 
 from __future__ import annotations

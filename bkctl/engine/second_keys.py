@@ -1,17 +1,17 @@
 """Ledger ids that were used again: two master keys of one ledger in journals and index.
 
-The engine journals a key when it does not know the ledger, or when the key is the one that it knows. So two
-different keys of one ledger mean that the ledger was deleted and made again, by an application that
-chooses its ids. A deletion leaves no record in the journal; the second key is the only trace of it. Of all
-keys in one replay the last one is the present ledger's, and its *present life* begins with the first record
-of that key behind the last record of another one: what comes before is of a ledger that is gone.
+The engine writes a key to the journal when it does not know the ledger, or when the key is the one that it
+knows. So two different keys of one ledger mean that the ledger was deleted and made again, by an application
+that chooses its ids. A deletion leaves no record in the journal; the second key is its only trace. Of all
+keys in one replay the last one is the present ledger's. Its *present life* begins with the first record of
+that key behind the last record of another key; earlier records are of a ledger that is gone.
 
-The index may be behind the journal (it has the first key, and the flush of the deletion never came) or ahead
-of it (it has the last key, and the mark was not moved).
+The index may be behind the journal (it has the first key, because no flush followed the deletion) or ahead of
+it (it has the last key, because the mark was not moved).
 
-Two exceptions, in which nothing is forgotten. Master keys are SHA-1 values, which have next to no byte in
-common at the same place; two keys that do are one key of which some bytes were changed. And behind an
-accepted damage, or in front of one, the newest key may be what was lost.
+In two cases no earlier record is left out. First, master keys are SHA-1 values: two different ones have next
+to no byte in common at the same place, so two keys that do are one key of which some bytes were changed.
+Second, in front of an accepted damage or behind one, the newest key may be the lost record.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Taking a bookie out of service: its ledgers are moved, pass after pass, and its cookie goes last.
+"""Taking a bookie out of service: its ledgers are moved, pass after pass, and its cookie is deleted last.
 
-The state of it is the metadata: what is done does not name the bookie any more, so that a drain that was cut
-short, at whatever step, is simply made again. It copies by itself: to Java's workers and ours a bookie that
-is up lacks nothing, so a mark would make none of them copy.
+The metadata are the only state: a ledger that was moved does not name the bookie any more. So a drain that
+was interrupted, at whatever step, is simply started again. It copies by itself and uses no marks: for Java's
+workers and ours a bookie that is up lacks nothing, so none of them would copy a marked ledger.
 
-The bookie must not be writable: new ledgers would come as fast as old ones go. When a whole pass has found no
-ledger that names it, a client that has not heard yet may still make one; so there is a pause and one pass
-more. Only behind that, and while the bookie is still not writable, the cookie is deleted, by the version that
-it had when the drain began: one that was written again is another bookie's.
+The bookie must not be writable, because new ledgers would come as fast as old ones go. When a whole pass has
+found no ledger that names the bookie, a client that does not know of the change yet may still make one. So
+there is a pause and one more pass. Only after that, and while the bookie is still not writable, the cookie is
+deleted, in the version that it had when the drain began: a cookie that was written again is another bookie's.
 
 Source: ``org.apache.bookkeeper.client.BookKeeperAdmin`` (``decommissionBookie``).
 """

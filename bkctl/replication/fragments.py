@@ -1,13 +1,13 @@
 """Segments, fragments, and which entries of a fragment a bookie should have. Pure.
 
 A segment is one entry of a ledger's ensemble map: from its first entry on, entries went to these bookies. A
-fragment is a segment as far as its entries are known, seen as the work of putting replicas back: some indices
-of its ensemble, each with the entries that are striped to it.
+fragment is the part of a segment whose entries are known, with the work that is to be done on it: some
+indices of its ensemble, each with the entries that are striped to it.
 
-Only a *closed* fragment may be copied: nobody writes to it any more. It is closed when its ledger is CLOSED,
-or when the ledger went on to other bookies and the last add confirmed has reached the end of what stands
-before the last segment. As in Java the test compares lists of members, so that an earlier segment with the
-very members of the last one counts as open.
+Only a *closed* fragment may be copied, because nobody writes to it any more. It is closed when its ledger is
+CLOSED. It is also closed when the ledger went on to other bookies and the last add confirmed has reached the
+last entry in front of the last segment. As in Java the test compares lists of members: an earlier segment
+with exactly the members of the last one counts as open.
 
 Source: ``org.apache.bookkeeper.client.LedgerFragment``, ``LedgerChecker``.
 """

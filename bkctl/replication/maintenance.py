@@ -1,8 +1,8 @@
-"""A maintenance of the cluster: autorecovery rests and waits longer for bookies, until it is ended.
+"""A maintenance of the cluster: until it is ended, autorecovery rests and waits longer for bookies.
 
-The record is made first and removed last, so that what was set before is never forgotten: after a crash in
-between, ending the maintenance sets everything back. Autorecovery is switched off before the delay is
-written, because writing it makes an auditor look at all bookies.
+The record is written first and removed last, so that the earlier settings are never lost: after a crash in
+between, ending the maintenance restores all of them. Autorecovery is switched off before the delay is
+written, because a new delay makes an auditor check all bookies.
 """
 
 from __future__ import annotations

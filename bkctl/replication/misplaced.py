@@ -1,8 +1,8 @@
 """Ledgers whose bookies break the placement policy: which replicas move, and to which bookies.
 
-A closed ledger that lacks nothing is looked at, segment by segment. Where other bookies can be had with which
-the ensemble keeps to the policy, the fewest of its replicas move: they are copied like those of bookies that
-are gone, and until the metadata change the old ones stay where they are and are read from.
+Only a closed ledger that lacks nothing is examined, segment by segment. Where other bookies are there with
+which the ensemble keeps to the policy, as few of its replicas as possible move. They are copied like those of
+bookies that are gone. Until the metadata change, the old replicas stay where they are, and are read.
 """
 
 from __future__ import annotations

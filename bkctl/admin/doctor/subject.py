@@ -1,9 +1,9 @@
 """Find which directories make the bookie that is examined.
 
-With a configuration that is what it says. Without one the directories are taken together by their cookies:
-one that is where its cookie says belongs to that bookie, with the other directories that the cookie names;
-one that is elsewhere (a copy, a snapshot, a directory of another bookie) belongs to its neighbours, and to
-the other directories of a copy that are to it as the cookie says.
+With a configuration, it names the directories. Without one, cookies say which directories belong together. A
+directory that is where its cookie says belongs to the bookie of the cookie, with the other directories that
+the cookie names. A directory that is elsewhere (a copy, a snapshot, a directory of another bookie) belongs
+together with its neighbours, and with the directories of the same copy that lie beside it as the cookie says.
 """
 
 from __future__ import annotations

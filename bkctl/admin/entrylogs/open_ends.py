@@ -1,9 +1,10 @@
 """Find the records of a log of which nothing proves where they end.
 
-A record whose digest is not known, or that has none, is as long as its size word says. Right is that where
-something which is proved begins at its end: an entry that the index places there, a record whose digest
-checks, one of a ledger that is known, a ledgers map, or the end of the file. In front of damage nothing says
-so: a size word that has become too small leaves the rest of the entry as bytes that are no record.
+A record without a digest, or whose digest type is not known, seems to be as long as its size word says. That
+length is right if something proved begins where the record ends: an entry that the index places there, a
+record whose digest checks, one of a ledger that is known, a ledgers map, or the end of the file. In front of
+damage nothing proves it: a size word that has become too small leaves the rest of the entry as bytes that are
+no record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Make records whole whose size words are wrong, and whose payloads look like records.
 
-An entry may have a whole log as its payload. Where its size word is damaged the records in there prove
-themselves as well as any, and the chain goes on with them. The index says where the next entry begins: what
-the digest of a record proves up to there is one record, whatever stands within it.
+An entry may have a whole log as its payload. When its size word is damaged, the chain goes on with the
+records in the payload, because they prove themselves as well as any other. The index says where the next
+entry begins. If the digest proves that a record reaches up to there, all of it is one record, whatever stands
+within it.
 """
 
 from __future__ import annotations

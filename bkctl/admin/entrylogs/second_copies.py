@@ -1,15 +1,17 @@
 """Find whole copies of lost entries in the logs of a bookie.
 
-An entry has several copies where a replay was cut off and repeated, or a compaction was: the index names the
+An entry has several copies where a replay or a compaction was interrupted and repeated. The index names the
 newest, and the others are garbage until a log is collected. When the copy that the index names is damaged,
-one of the others is as good, in the same log or in another. Logs in quarantine are read, too, those whose
-records were salvaged among them: what was garbage when they were salvaged may be the last copy now.
+one of the others is as good, in the same log or in another. Logs in quarantine are read as well, also those
+whose records were salvaged: a copy that was garbage at that time may be the last one now.
 
-A copy is whole when its digest checks; where the digest type of its ledger is not known, when the chain of
-sizes and ids around it is whole, as for every record of a salvage. Records behind damage of another log, up
-to the next one that the index names there, may be the inside of an entry whose payload is a log
-(``scan.sure_records``), and are no copies. Of several the newest counts, and one that a CRC proves before one
-that nothing proves but its place, and that before one whose end nothing proves.
+A copy is whole when its digest checks. Where the digest type of its ledger is not known, it is whole when the
+chain of sizes and ids around it is, as for every record of a salvage. Records behind damage of another log,
+up to the next one that the index names there, may be the inside of an entry whose payload is a log
+(``scan.sure_records``), and are no copies.
+
+Of several copies those that a CRC proves come first, then those that only their place proves, then those
+whose end nothing proves; among equals the newest counts.
 """
 
 from __future__ import annotations

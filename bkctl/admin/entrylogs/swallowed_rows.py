@@ -1,13 +1,12 @@
-"""Take apart records that swallowed others, by what the rows of the index say.
+"""Take apart records that swallowed others, by the rows of the index.
 
-A size word that has become larger by exactly the length of what follows leaves the chain of records whole.
-Where no digest proves the record, the index does that it is too long: it places an entry inside, and the ids
-of that entry stand there. So a record begins there, and the one around it ends in front of it.
+A size word that has become larger by exactly the length of the records behind it leaves the chain of records
+whole. Where no digest proves such a record, the index shows that it is too long: it places an entry inside,
+and the ids of that entry stand there. So a record begins at that place, and the one around it ends in front.
 
-The right size of the one around is the one that differs from its size word in one bit and leads to the
-record inside, directly or over whole records that no row names. Without such a size it is cut where the
-first record inside begins, and its end counts as not proved; where nothing says that it was a record at all,
-it is damage.
+The right size of the record around it differs from its size word in one bit, and leads to the record inside,
+directly or over whole records that no row names. Without such a size it is cut where the first record inside
+begins, and its end counts as not proved. Where nothing says that it was a record at all, it is damage.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The way that a compaction gives to clients' adds: while some come, it works a step at a time.
+"""How a compaction makes way for clients' adds: while adds come, it works one step at a time.
 
-A step is a window of a log that is read and looked up, or some entries that are copied with their rows. Its
-threads take the interpreter for up to half a millisecond in it, and the disk gets up to a megabyte, which a
-sync of the journal has to wait for. Steps of several threads count as those of one.
+A step is a window of a log that is read and looked up, or some entries that are copied with their rows. It
+takes the interpreter for up to half a millisecond, and writes up to a megabyte, for which a sync of the
+journal has to wait. The steps of several threads are counted together, as those of one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""The proof that no record of a log was missed, made of the log alone while it is being compacted.
+"""The proof that no record of a log was missed, made from the log alone while it is being compacted.
 
-The digest of an entry proves its ledger, its id and its length. Where each record of a log proves itself, the
-records join from the header to the map, and the map ends the file, the log has nothing else that a row of the
-index could be about. Where each of them, but for those of gone ledgers, also was at the place that the index
-has, and was moved, no row points into the log any more, and the index need not be read for that.
+The digest of an entry proves its ledger, its id and its length. The proof has two parts:
 
-Digests that need a key (MAC), and none (DUMMY), prove nothing here; nor does a log without a map, which a
-kill has left, or one that has older copies of entries.
+* Each record proves itself, the records join from the header to the map, and the map ends the file. Then
+  the log has nothing else that a row of the index could be about.
+* Each record, except those of ledgers that are gone, was at the place that the index names, and was moved.
+  Then no row points into the log any more, and the index need not be read to know this.
+
+Some digests prove nothing here: those that need a key (MAC), and none (DUMMY). The proof also fails for a log
+without a map, as a kill leaves it, and for one that has older copies of entries.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """The journal of a bookie (Java: ``org.apache.bookkeeper.bookie.Journal``).
 
-Three threads and their queues: the journal thread takes what has arrived, joins it into a group, pads it,
-writes and syncs it in one call, and answers it. Where some answers do not wait for the sync, it only writes;
-the force-write thread makes all written groups durable with one fdatasync, and the callback thread answers.
-A helper writes zeros ahead of the records. An error of a write or a sync ends the journal for good: it is
-reported for every batch that waits, nothing is tried again, and no success is reported for that group or a
-later one.
+Three threads and their queues. The journal thread takes the batches that have arrived, joins them into a
+group, pads it, writes and syncs it in one call, and answers it. Where some answers do not wait for the sync,
+it only writes: the force-write thread then makes all written groups durable with one fdatasync, and the
+callback thread answers. A fourth thread writes zeros ahead of the records.
 
-A write that finds the disk full is another matter, because nothing was to be synced yet: the group, and all
-that wait behind it, fail, and the journal is *suspended*. When :meth:`Journal.retry` finds room again, the
-bytes that were given up are overwritten and the journal goes on. A sync that reports a full disk is an
-error like any other.
+An error of a write or a sync ends the journal for good. It is reported for every batch that waits, nothing is
+tried again, and no success is reported for that group or a later one.
+
+A write that finds the disk full is different, because nothing was to be synced yet. The group, and all
+batches that wait behind it, fail, and the journal is *suspended*. When :meth:`Journal.retry` finds room
+again, the journal overwrites the bytes that it had given up, and goes on. A sync that reports a full disk is
+an error like any other.
 """
 
 from __future__ import annotations

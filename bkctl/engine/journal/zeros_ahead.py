@@ -1,14 +1,14 @@
 """Zeros written ahead of a journal's records: records then overwrite blocks that are allocated and written.
 
-An fdatasync over such blocks has no extent to convert and no file-system journal to commit, and takes less
-than half the time of one that grows the file. The zeros are written and synced by a thread of their own.
+An fdatasync over such blocks has no extent to convert and no file-system journal to commit. It takes less
+than half the time of one that grows the file. A thread of its own writes and syncs the zeros.
 
-That they never fall on records is a matter of claims: the journal thread claims a range before it writes
-there, the zero writer takes ranges only behind everything claimed, and a claim that meets a range in the
-making waits until that one is written.
+Zeros never fall on records, because both sides claim ranges: the journal thread claims a range before it
+writes there, and the zero writer takes only ranges behind everything that is claimed. When a claim meets a
+range in which zeros are being written, it waits for them.
 
-Every zero is one more byte for the disk. While groups are large their bytes cost more than the extents, and
-there are no zeros: what they save is then less than what they take.
+Every zero is one more byte for the disk. While groups are large, no zeros are written: they would cost more
+than they save.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Gathers the runs of adds that a turn of the event loop finds on several sockets, and hands them on as one.
+"""Gathers the runs of adds that one turn of the event loop finds on several sockets, to hand them on as one.
 
-Where many clients have a few adds each under way, every socket brings a short run. The engine spends the same
-time on a run of five entries as on one of a hundred: it takes its lock, calls the write cache, gives the
+Where many clients have a few adds each in progress, every socket brings a short run. The engine spends the
+same time on a run of five entries as on one of a hundred: it takes its lock, calls the write cache, gives the
 journal a batch and wakes the journal's thread. So runs that are read one after the other go there together:
 
 ===================================== ========================================================================
 a run                                 is handed to the engine
 ===================================== ========================================================================
-that comes while no add is under way  at once, as no other socket is likely to bring one soon
+that comes while no add is in         at once, because no other socket is likely to bring one soon
+progress
 of lists, of ``ENTRIES_MAX`` entries  at once, behind the runs that were gathered
 or of ``BYTES_MAX`` bytes
 of any other kind                     with the runs that were gathered before it: when they have reached one

@@ -1,12 +1,12 @@
-"""Turns of a connection's reads: how many answers with entries in them may be in the making at once.
+"""Turns of a connection's reads: how many answers with entries in them may be in progress at once.
 
 Every read may bring an entry of megabytes, and a client may ask for thousands of them in one packet. The
 requests wait here, a few bytes each, and begin only while the client takes its answers. So a connection that
 asks for everything and reads nothing costs the memory of some entries, and the bookie serves the others.
 
-A run of reads takes several places, so that few runs of a connection begin at once and those that wait can be
-joined into longer ones. Otherwise a client whose reads were once answered one by one goes on asking one by
-one, and every read costs what a run of thirty does.
+A run of reads takes several places. So few runs of a connection begin at once, and those that wait can be
+joined into longer ones. Otherwise a client whose reads were once answered one by one would go on asking one
+by one, and every single read would cost as much as a run of thirty.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Decide which ledgers the new index has: every one of any source, unless it is proven to be gone.
+"""Decide which ledgers the new index has: every ledger of any source, unless it is proved to be gone.
 
-Where the old ledger rows are readable they are all kept. A ledger that has no row is added when it has
-locations in the old index or entries in the logs: its row may have been lost, and if it was deleted the
-bookie's garbage collection finds that out again. Only the metadata of the cluster leave one out (see
-:mod:`bkctl.admin.ledgers.known_ledgers`), and a replay that brings it back with all it has: of a bookie that
-was killed the youngest ledgers have entries in the logs, and neither a row nor a location yet. A ledger with
-entries in the journals alone, of which a start brings no row because its master key there is gone, is added
-where the metadata place it on the bookie: otherwise it was deleted.
+Old ledger rows that are readable are all kept. A ledger without a row is added when it has locations in the
+old index or entries in the logs: its row may have been lost. If it was deleted, the bookie's garbage
+collection finds that out again.
+
+Only the metadata of the cluster (see :mod:`bkctl.admin.ledgers.known_ledgers`) leave a ledger out; so does a
+replay that brings it back with all its entries. That is the case of the youngest ledgers of a bookie that was
+killed: they have entries in the logs, and neither a row nor a location yet.
+
+A ledger with entries in the journals alone gets no row at a start when its master key is gone there. It is
+added where the metadata place it on the bookie: otherwise it was deleted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The proof that the logs have every entry, for an old index that cannot say so (ADR 0036).
 
-Where the locations that the old index had cannot be read, an entry whose log is gone leaves no trace there.
-Two things prove that none is: all log ids from 0 to the last one that was given out are there, so that no log
-was ever removed; or the metadata, by which the bookie has to have certain entries of each closed ledger. A
-log that is not there proves no loss: collections remove logs.
+Where the locations of the old index cannot be read, an entry whose log is gone leaves no trace in it. Two
+things prove that no such entry exists. Either all log ids from 0 to the last one that was given out are
+there, so that no log was ever removed. Or the metadata say which entries of each closed ledger the bookie
+must have, and all are there. A log that is not there proves no loss, because collections remove logs.
 """
 
 from __future__ import annotations
