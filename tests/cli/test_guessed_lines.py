@@ -64,3 +64,25 @@ def test_an_option_without_its_value_names_those_that_there_are(
     done = run_cli(*line.split(), option)
     assert done.exit_code == 2
     assert f"error: option '{option}' requires an argument{values}\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("recover 42", "here it is 'bookies recover' or 'ledger recover'"),
+        ("underreplicated", "Did you mean 'autorecovery list'?"),
+        ("under-replicated", "Did you mean 'autorecovery list'?"),
+        ("decommission bookie-3:3181", "Did you mean 'bookies drain'?"),
+        ("ledgers list", "Did you mean 'ledger list'?"),
+        ("journal replay", "Did you mean 'lastmark set'?"),
+        ("index fix", "Did you mean 'index repair'?"),
+    ],
+)
+def test_a_word_of_the_job_is_answered_with_the_command(run_cli: Run, line: str, meant: str) -> None:
+    done = run_cli(*line.split())
+    assert done.exit_code == 2
+    assert meant in done.stderr
+
+
+def test_the_page_of_bookie_says_how_one_is_stopped(run_cli: Run) -> None:
+    assert "SIGTERM stops it" in " ".join(run_cli("bookie", "--help").stdout.split())

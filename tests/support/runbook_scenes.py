@@ -180,7 +180,7 @@ SCENES: dict[str, Prepare] = {
     "An entry is damaged on one replica": _replica_damaged,
     "Check a backup": _nothing,
     "Verify everything before a migration": _nothing,
-    "Something is wrong with a bookie, and there is a lot of it": _log_damaged_and_closed,
+    "Several things are wrong with a bookie": _log_damaged_and_closed,
     "The last mark is wrong": _mark_of_no_journal,
     "A journal is damaged": _journal_damaged,
     "Ledgers are in limbo after a repair": _salvaged,

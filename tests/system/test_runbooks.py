@@ -29,7 +29,7 @@ PAGE = REPOSITORY / "docs" / "runbooks.md"
 WAIT_S = 60
 #: Runbooks with as many seconds as all others.
 LONG = {
-    "Something is wrong with a bookie, and there is a lot of it",
+    "Several things are wrong with a bookie",
     "Check a backup",
     "A disk of a bookie is lost",
     "Take a bookie out of service",

@@ -25,7 +25,12 @@ from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 if TYPE_CHECKING:
     from bkctl.server.life.bookie_service import StartReport
 
-app = noun_app("One bookie: make, start, check, convert and empty it; replace a lost disk.")
+app = noun_app(
+    """One bookie: make, start, check, convert and empty it; replace a lost disk.
+
+    A bookie runs in the foreground of 'bkctl bookie start', by hand or as a service. SIGTERM stops it.
+    """
+)
 
 START_SCHEMA: Schema = (
     Key("bookie", "string", "id under which the bookie is registered"),

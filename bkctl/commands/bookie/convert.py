@@ -95,8 +95,8 @@ def convert_command(
     interleaved, logs of equal ids get new ones. Entries that only the journals have, after an unclean stop,
     are replayed into the new index.
 
-    Then all names change, while the cookies are away so that no bookie starts. After a kill the same
-    command goes on, and with the --to of before it takes everything back. The old index is kept in a folder
+    Then all names change; the cookies are away during that time, so that no bookie starts. After a kill the
+    same command goes on, or takes all back with the old storage in --to. The old index is kept in a folder
     bkctl-old-index-...: 'bkctl repair undo' takes the conversion back, also one that was killed and gone on
     with, byte for byte, as long as nothing else has worked there; the way back later is the conversion in
     the other direction. --drop-old removes it.

@@ -185,6 +185,8 @@ def _suggestion(word: str) -> str:
         return f" In bookkeeper's shell it is one; here it is {' or '.join(map(repr, ours))}."
     if word in SHELL_COMMANDS:
         return " It is one of bookkeeper's shell; docs/coming-from-bookkeeper-shell.md says what to do here."
+    if meant_line := GUESSED_COMMANDS.get(word):
+        return f" Did you mean '{meant_line}'?"
     import difflib
 
     nouns = (load(noun) for noun in NOUNS.values() if noun.verbs)

@@ -20,7 +20,7 @@ SHELL_COMMANDS: dict[str, tuple[str, ...]] = {
     "clusterinfo": ("cluster info",),
     "endpointinfo": ("bookies list",),
     "decommissionbookie": ("bookies drain",),
-    "recover": ("bookies recover",),
+    "recover": ("bookies recover", "ledger recover"),
     "updateledgers": ("bookies replace-id",),
     "updateBookieInLedger": ("bookies replace-id",),
     "listledgers": ("ledger list",),
@@ -56,8 +56,13 @@ SHELL_COMMANDS: dict[str, tuple[str, ...]] = {
     "forceauditchecks": ("autorecovery trigger",),
 }
 
-#: Nouns with verbs that are guessed, and the commands that are meant.
+#: Lines that are guessed, as far as their words for a command go, and the commands that are meant.
 GUESSED_COMMANDS: dict[str, str] = {
+    "underreplicated": "autorecovery list",
+    "under-replicated": "autorecovery list",
+    "decommission": "bookies drain",
+    "ledgers": "ledger list",
+    "entries": "entrylog scan",
     "bookie list": "bookies list",
     "bookie info": "bookies info",
     "bookie probe": "bookies probe",
@@ -78,7 +83,9 @@ GUESSED_COMMANDS: dict[str, str] = {
     "journal read": "journal scan",
     "journal check": "journal verify",
     "journal repair": "journal salvage",
+    "journal replay": "lastmark set",
     "index list": "index ledgers",
+    "index fix": "index repair",
     "index verify": "index check",
     "index show": "index get",
     "ledger info": "ledger show",

@@ -80,24 +80,24 @@ def salvage_command(
 
     Name all directories of the bookie, or the folder that holds them. Records behind the damage are found by
     their digests, and keep their offsets, so that the last marks stay right: the bytes in between become
-    padding. Where that has no room, as before version 5, records move together. With --out the source is only
-    read: move it away, and the fresh directory into its place. With --in-place each damaged journal is
-    replaced by its copy and kept for 'bkctl repair undo'.
+    padding. Where there is no room for padding, as before version 5, records move together.
 
-    A journal that is gone between others is replaced by an empty one. A last mark within a record or within
-    padding is set back to the beginning of its journal; one that names no journal that is there, or an offset
-    behind the end of its journal, to that of the first: the next start replays them all. If none is left, the
-    mark then names none. A damaged master key is replaced by the right one where --metadata proves it.
+    With --out the source is only read: move it away afterwards, and the fresh directory into its place. With
+    --in-place each damaged journal is replaced by its copy and kept. 'bkctl repair undo' takes either back
+    until something else works there. Of several journal directories --journal-dir chooses one, or --journal.
 
     Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
     before anything is copied. If it is not certain which entries stood there, all ledgers of the journal are
-    put into limbo, and so are those that --metadata places on the bookie. A record with a damaged id gets
-    the right one where its digest proves it. In .idx files only bookies of bkctl know limbo; it says so.
-    Of several journal directories --journal-dir chooses one, or --journal by any of its journals.
+    put into limbo, and so are those that --metadata places on the bookie. In .idx files only bookies of bkctl
+    know limbo; the command says so. A record with a damaged id gets the right one where its digest proves it,
+    and a damaged master key is replaced by the right one where --metadata proves it.
 
-    'bkctl repair undo' takes it back, the copy included, until something else works there. Exit code 1 when
-    something is lost, 3 when nothing is known to be and some digests could not be checked, 4 while a bookie
-    uses a directory, or when one is missing.
+    A journal that is gone between others is replaced by an empty one. A last mark within a record or within
+    padding goes back to the beginning of its journal. A mark that names no journal that is there, or an
+    offset behind the end of its journal, goes back to the first journal: the next start replays all of them.
+
+    Exit code 1 when something is lost, 3 when nothing is known to be and some digests could not be checked, 4
+    while a bookie uses a directory, or when one is missing.
 
     Examples:
 

@@ -31,7 +31,9 @@ def fence_command(
 ) -> None:
     """[online] [writes] Fence a ledger on every reachable bookie of its last ensemble, without closing it.
 
-    The row says what that guarantees. The exit code is 3 when too few bookies answered to stop the writer.
+    A fenced bookie refuses further adds of the writer. The row says which bookies are fenced, and what that
+    guarantees. The exit code is 3 when too few bookies answered to stop the writer. 'bkctl ledger recover'
+    also closes the ledger.
 
     Examples:
 

@@ -44,18 +44,21 @@ def run_command(
 ) -> None:
     """[offline] [online] [writes] Carry out a plan of 'bkctl repair plan', step by step.
 
-    The output of the commands goes to stderr. Every step is recorded durably in PLAN.log, so that the
-    next run continues after the last finished step; a step that 'bkctl repair undo' has taken back is run
-    again, and one that was cut off behind its repair counts as a loss (1) if it may be one. Behind a step
-    that ends with 1 or 3 the run goes on: it is done, and its report says what is lost or not proved. Any
-    other code ends the run, which ends with it, and the row says what to do now: a step may need the bookie
-    stopped (4) or running (5). A plan is refused (4) where the cookies (VERSION) say that
-    its directories are another bookie's now.
-    Else the exit code is the strongest of the steps, 3 before 1 before 0; a loss (1) that a 'ledger repair'
-    behind it has brought back does not count. It is 3, too, when the plan has findings that no command
-    repairs, or a step that copies from replicas is not done, as while the bookie is stopped: the next run
-    does that one again. Then run 'bkctl repair plan' again: a repair may bring further damage to light.
-    'bkctl repair undo' takes back what a step did to the directories of a stopped bookie.
+    Every step is recorded durably in PLAN.log, so that the next run continues after the last finished step.
+    A step that 'bkctl repair undo' has taken back is run again. The output of the commands goes to stderr.
+
+    A step that ends with 1 or 3 is done, and its report says what is lost or not proved: the run goes on.
+    Any other code ends the run, with that code, and the row says what to do now: a step may need the bookie
+    stopped (4) or running (5). A plan is refused (4) where the cookies (VERSION) say that its directories
+    are another bookie's now.
+
+    Exit code of a whole run: 3 when a step ended with 3, when the plan has findings that no command repairs,
+    or when a step that copies from replicas is not done, as while the bookie is stopped (the next run does it
+    again). Else 1 when entries are lost that no later 'ledger repair' has brought back; a step that was
+    killed after its repair counts as such a loss if it may be one. Else 0.
+
+    Then run 'bkctl repair plan' again: a repair may bring further damage to light. 'bkctl repair undo' takes
+    back what a step did to the directories of a stopped bookie.
 
     Examples:
 
