@@ -1,9 +1,9 @@
 """Finding the digest of a closed ledger whose metadata name none, as those of format 1 never do.
 
-A real entry is read and each kind of digest tried on it. A digest of no bytes checks nothing: it is believed
-when the first entry is as long as its own header says. The read has the fence flag and with it the password,
-so that a bookie says whether that is the ledger's: a copy with another one would lock its owner out. A closed
-ledger is fenced for its writer anyway.
+An entry is read, and each kind of digest is tried on it. A digest of no bytes checks nothing: it is believed
+when the first entry is as long as its own header says. The read has the fence flag and so carries the
+password: the bookie then says whether it is the ledger's. A copy with another password would lock the owner
+out. The fence does no harm, because nobody writes to a closed ledger.
 
 ====== ======================= =============================================================================
 state  input                   next state, effect

@@ -1,11 +1,13 @@
-"""Looking whether the bookies of a ledger have what metadata says that they have.
+"""Checking whether the bookies of a ledger have the entries that the metadata say they have.
 
-An index of a fragment is bad when its bookie is not registered, be it that it holds no entry of the fragment,
-or when one of the entries that are looked at does not come back with a digest that checks. An entry that is
-corrupt is not present, nor is one of which the bookie cannot say whether it has it; Java, which checks no
-digest here, takes both of them for whole. Of each index the first and the last entry are looked at, and as
-many at random between them as ``percentage`` says (``auditorLedgerVerificationPercentage``). Of a bookie that
-is under suspicion everything is read: chance would hardly find again what it has found before.
+An index of a fragment is bad in two cases: its bookie is not registered (even if it holds no entry of the
+fragment), or one of the entries that are read does not come back with a digest that checks. An entry that is
+corrupt does not count as present, nor does one of which the bookie cannot say whether it has it. Java, which
+checks no digest here, takes both for whole.
+
+Of each index the first and the last entry are read, and as many at random between them as ``percentage`` says
+(``auditorLedgerVerificationPercentage``). Of a suspected bookie every entry is read: a random choice would
+hardly find the same bad entry again.
 
 A bookie that does not answer, or has too much to do, can be asked once more after a pause: it may only be
 slow, and replacing it would copy everything that it has.

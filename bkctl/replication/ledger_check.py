@@ -1,13 +1,13 @@
 """Checking all ledgers: whether bookies have the entries that metadata say they have.
 
-Of each index of each fragment some entries are read and their digests checked; the ledgers of indices
-without a good copy are marked with their bookies, open ledgers as far as they are confirmed.
+Of each index of each fragment some entries are read and their digests checked. When an index has no good
+copy, the ledger is marked with the index's bookie. Open ledgers are checked as far as they are confirmed.
 
-A bookie that did not answer, or is not away for long, may be starting again: its ledgers are looked at once
-more at the end, and only a bookie that is still not there is marked then. Bookies that are away, but not for
-long enough to be taken for lost, are left to the audit of bookies. A bookie that never answers costs the
-check a few timeouts, not one for each ledger. Before a ledger is marked it is compared with its metadata once
-more, as ledgers are deleted and repaired while the check runs.
+A bookie that did not answer, or is not away for long, may be starting again. So its ledgers are read once
+more at the end, and marked only if the bookie is still not there. Bookies that are away, but not for long
+enough to count as lost, are left to the audit of bookies. A bookie that never answers costs the check a few
+timeouts, not one for each ledger. Before a ledger is marked, its metadata are read again, because ledgers are
+deleted and repaired while the check runs.
 
 Source: ``org.apache.bookkeeper.replication.AuditorCheckAllLedgersTask``.
 """

@@ -1,11 +1,19 @@
-"""Reading entries from each of their bookies alone, and saying what every replica is.
+"""Reading entries from each of their bookies alone, and naming the state of every replica.
 
-A replica is *present* when its digest checks, *never written* when the bookie says that it has no such entry,
-*corrupt* when bytes came that the digest does not prove, *unknown* when the bookie answered with an error (a
-ledger in limbo, a log that cannot be read), and *no answer* when nothing was heard of the bookie. Of replicas
-that are all proved and still are not the same payload, those that the most of them disagree with are
-*different*; where no more say one thing than another, all of them are. Where only the last add confirmed of
-the header differs, a recovery has written the entry again, and it is the same entry.
+============= ================================================================================================
+state         when
+============= ================================================================================================
+present       its digest checks
+never written the bookie says that it has no such entry
+corrupt       bytes came that the digest does not prove
+unknown       the bookie answered with an error (a ledger in limbo, a log that cannot be read)
+no answer     no answer came from the bookie
+different     its digest checks, and more of the proved replicas agree on another payload; where no payload
+              has the most, all of them are different
+============= ================================================================================================
+
+Replicas that differ only in the last add confirmed of their headers are the same entry: a recovery has
+written it again.
 
 ======= ============================== =====================================================================
 state   input                          next state, effect

@@ -1,15 +1,16 @@
 """Python's cyclic garbage collector in a process that is a bookie's alone: short pauses, not rare long ones.
 
-A full collection goes through every object that could be part of a cycle, with no other thread running: 30 ms
-for what is imported, 60 more for 200,000 open ledgers, and it comes again whenever a quarter has been added.
-Hardly anything of that ever dies in a cycle, so objects that a collection finds alive are *frozen*: no other
-one visits them, and reference counts still free them. It then goes through some thousand new objects.
+A full collection visits every object that could be part of a cycle, and no other thread runs during that
+time: 30 ms for the imported modules, 60 more for 200,000 open ledgers. It comes again whenever the number of
+objects has grown by a quarter. Hardly any of them ever dies in a cycle. So objects that a collection finds
+alive are *frozen*: no later collection visits them, and reference counts still free them. Each collection
+then visits only some thousand new objects.
 
-The price: a cycle that dies after it was frozen stays. So what a bookie makes again and again (connections,
-long polls, runs) must not end as a cycle; ``tests/unit/server/life/test_cyclic_collector.py`` watches over
-that.
+The price: a cycle that dies after it was frozen is never freed. So objects that a bookie makes again and
+again (connections, long polls, runs) must not end as a cycle;
+``tests/unit/server/life/test_cyclic_collector.py`` checks that.
 
-This is a matter of the whole process, objects of others included. A bookie inside another program
+This setting is of the whole process, with the objects of other code. A bookie inside another program
 (:mod:`bkctl.server.life.embedded`) leaves the collector as its host has it.
 """
 

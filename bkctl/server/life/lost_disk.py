@@ -1,23 +1,25 @@
 """A new disk in the place of one that was lost: rows for the ledgers that belong there, then the cookie.
 
-The cookie in the metadata store says that the bookie has these directories, so that a start on an empty one
-is refused, ours and Java's: it would answer "no such entry" for everything that was on the disk. Here the
-new directory first gets a row for each ledger that the metadata place on it: with the ledger's key, fenced,
-and in limbo, so that every entry is "unknown" until it is back. Only then it gets its cookie, the one in the
-store, and the bookie may start. Entries come while it runs, through the front door (``ledger repair
---bookie``): copies are proved and read back there, a ledger leaves limbo when it has all of them, the bookie
-serves and takes new ledgers during the repair, and a kill at any time leaves limbo on.
+The cookie in the metadata store says that the bookie has these directories. So a bookie, ours or Java's,
+refuses to start on an empty one: it would answer "no such entry" for everything that was on the disk.
 
-Over ``.idx`` files it is a file for each ledger that has none any more
-(:mod:`bkctl.server.life.lost_index_files`).
+Here the new directory first gets a row for each ledger that the metadata place on it: with the ledger's key,
+fenced, and in limbo, so that every entry is "unknown" until it is back. Over ``.idx`` files it gets a file
+for each ledger that has none any more (:mod:`bkctl.server.life.lost_index_files`). Only then it gets its
+cookie, the one in the store, and the bookie may start.
 
-Where a journal directory is lost and ledger directories are still there, what the journal alone had may be
-missing in any ledger that writes to it. So each of these ledgers is fenced and in limbo in the directories
-that are there, too, and the last marks of the journal begin at zero: the journal that they name is gone.
+The entries come over the network while the bookie runs (``ledger repair --bookie``). That command proves the
+copies and reads them back, and a ledger leaves limbo when it has all of them. The bookie serves and takes new
+ledgers during the repair, and a kill at any time leaves the ledgers in limbo.
+
+Where a journal directory is lost and ledger directories are still there, entries that only the journal had
+may be missing in any ledger that writes to it. So each of these ledgers is fenced and in limbo in the
+directories that are there, too, and the last marks of the journal begin at zero: the journal that they name
+is gone.
 
 The order is: a marker in each new directory, rows (synced), last marks, cookies, markers away. A run that was
-killed leaves directories without a cookie, on which no bookie starts, and with a marker, by which the next
-run knows that it may go over them again.
+killed leaves directories without a cookie, on which no bookie starts. The marker in them shows the next run
+that it may use them again.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ nobody takes, reads that     leave                that which has not taken its a
 wait for their turn                               (``ConnectionWatch``)
 ============================ ==================== ==========================================================
 
-An add that was accepted is never dropped for its memory, and a wait that was let in is kept; what has to go
-is what does not go on. BookKeeper's clients know all of this: they wait for a bookie that does not read,
-take too-many-requests for a bookie to be replaced or asked again, and connect again after a close.
+An accepted add is never dropped for its memory, and an accepted wait is kept; connections that make no
+progress are closed instead. BookKeeper's clients can handle all of this: they wait for a bookie that does not
+read, replace a bookie or ask it again after too-many-requests, and connect again after a close.
 
 Answers count from the moment at which they are written until the client has acknowledged them, in the
 system's buffers too: all sockets of a machine share a bound there, at which each of its connections waits.

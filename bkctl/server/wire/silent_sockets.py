@@ -1,11 +1,11 @@
 """Sockets of clients that only wait for an answer, watched apart from the event loop.
 
-A client with a long poll sends nothing until it is answered. Thousands of them may go at once, and an event
-loop hands over all that has happened to its sockets in one turn: every other client would wait for that turn
-to end, some 2.5 us for each socket. These sockets are therefore not read by the loop but watched by an epoll
-object, which is itself one descriptor of the loop. When something comes on them, some in each turn are given
-back to the loop, which reads what it is: bytes, or the end. Those whose client has gone are closed one
-by one, with pauses in which others are served: nobody waits for an end.
+A client with a long poll sends nothing until it is answered. Thousands of such clients may leave at once, and
+an event loop handles all events of its sockets in one turn. Every other client would wait for that turn to
+end, some 2.5 us for each socket. So the loop does not read these sockets: an epoll object watches them, which
+is itself one descriptor of the loop. When something comes on them, some in each turn are given back to the
+loop, which reads the bytes, or the end. The sockets of clients that have left are closed one by one, with
+pauses in which others are served.
 
 Where the system has no epoll the loop goes on reading these sockets as well.
 """
