@@ -159,6 +159,20 @@ def test_a_key_that_does_not_exist_is_refused(run_cli: Any) -> None:
         ViewOptions(sort="zzz").check([key.key for key in KEYS])
 
 
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        ("table", "offset  26059\nlog_id  0\n"),
+        ("json", '{\n  "offset": 26059,\n  "log_id": 0\n}\n'),
+        ("ndjson", '{"offset":26059,"log_id":0}\n'),
+        ("csv", "offset,log_id\n26059,0\n"),
+    ],
+)
+def test_columns_are_those_of_a_single_row_as_well(run_cli: Any, form: str, shown: str) -> None:
+    line = ("index", "get", "1", "4", DEMO / "bookie1", "--columns", "offset,log_id", "-o", form)
+    assert run_cli(*line) == (0, shown, "")
+
+
 def test_lines_of_bulk_rows_heed_the_view(run_cli: Any) -> None:
     words = ("entrylog", "scan", DEMO, "--digest", "off", "-o", "ndjson")
     every = run_cli(*words).stdout.splitlines()

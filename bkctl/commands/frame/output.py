@@ -137,6 +137,9 @@ def write_one(row: object, schema: Schema, wanted: Format | None = None) -> None
         write_rows([row], schema, form)
         return
     (checked,) = _checked(iter([as_row(row)]), schema)
+    names = current_view().names()
+    if names is not None:
+        checked = {name: checked[name] for name in names if name in checked}
     if form is Format.JSON:
         sys.stdout.write(json.dumps(checked, indent=2, default=_plain) + "\n")
     else:
