@@ -241,3 +241,14 @@ def test_the_ledgers_in_limbo_of_a_start_are_said_to_be_its_own(run_cli: Any) ->
     (meaning,) = (row["meaning"] for row in rows if row["key"] == "limbo_ledgers")
     assert "that this start put in limbo" in meaning
     assert "those that were in it before are not counted" in meaning
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ("--yes",)])
+def test_a_rebuild_that_is_refused_makes_no_directory(
+    run_cli: Run, here: Path, words: tuple[str, ...]
+) -> None:
+    """Later commands would take it for a bookie that is there."""
+    done = run_cli("bookie", "rebuild", *words)
+    assert done.exit_code == 6
+    assert "no cluster" in done.stderr
+    assert list(here.iterdir()) == []

@@ -63,16 +63,18 @@ def rebuild_command(
 
       bkctl bookie rebuild --conf bk_server.conf --yes
     """
+    from bkctl.metadata.uri import open_metadata_store
     from bkctl.server.life import own_directories
+    from bkctl.server.life.engine_settings import metadata_settings
     from bkctl.server.life.lost_disk import find_lost_disk
-    from bkctl.server.life.new_bookie import open_bookie_metadata
     from bkctl.vfs import PosixFileSystem
 
     config, filesystem = bookie_config(configuration), PosixFileSystem()
     own_directories.refuse_planted_links(config.directories)
     if not dry_run:
         _settle(filesystem, config)
-    with closing(open_bookie_metadata(config)) as store:
+    # A store that has to be made knows of no bookie that could have lost a disk.
+    with closing(open_metadata_store(config.metadata.uri, metadata_settings(config))) as store:
         lost = find_lost_disk(config, store, filesystem)
         if not lost.directories:
             typer.echo(
