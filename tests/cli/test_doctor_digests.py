@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bkctl.codec.last_mark import LastMark, encode_last_mark
+from bkctl.codec.last_mark import ZERO_MARK, LastMark, encode_last_mark
 from bkctl.metadata.uri import open_metadata_store
 from tests.support.doctored_bookie import DoctoredBookie
 from tests.support.rows import from_ndjson
@@ -139,3 +139,42 @@ def test_an_entry_in_quarantine_that_the_metadata_do_not_place_here_is_a_note(
     assert "salvaged_location" not in found
     assert found["misplaced_ledger"]["severity"] == "note"
     assert "or not these entries" in found["misplaced_ledger"]["found"]
+
+
+def dumped(run_cli: Run, bookie: DoctoredBookie) -> Path:
+    dump = bookie.root / "dump.json"
+    assert run_cli("metadata", "dump", "--metadata", bookie.uri, "--out", dump).exit_code == 0
+    return dump
+
+
+def lose_everything(bookie: DoctoredBookie) -> None:
+    """Lose the index, the logs and what the journal held, of a bookie in front of its first flush."""
+    lose_index_and_logs(bookie)
+    (bookie.ledgers / "lastMark").write_bytes(encode_last_mark(ZERO_MARK))
+    for journal in bookie.journal.glob("*.txn"):
+        journal.write_bytes(b"")
+
+
+def test_entries_that_a_dump_places_here_and_that_nothing_has_are_not_passed_over(
+    run_cli: Run, bookie: DoctoredBookie
+) -> None:
+    """A dump may be older than a deletion, so that they are no proved loss; but no clean bill either."""
+    words = (bookie.root, "--deep", "--metadata", dumped(run_cli, bookie), "--only", "index")
+    code, rows, _ = examined(run_cli, *words)
+    assert (code, rows) == (0, [])
+    lose_everything(bookie)
+    code, (row,), _ = examined(run_cli, *words)
+    assert (code, row["kind"], row["severity"]) == (3, "missing_entries", "unchecked")
+    assert "the dump places here" in row["found"]
+
+
+def test_entries_are_missing_where_all_journals_are_gone(run_cli: Run, bookie: DoctoredBookie) -> None:
+    """The directory of the journals is there, and it is known that a start replays nothing."""
+    lose_everything(bookie)
+    for journal in bookie.journal.glob("*.txn"):
+        journal.unlink()
+    code, rows, _ = examined(
+        run_cli, bookie.root, "--deep", "--metadata", bookie.uri, "--only", "index,metadata"
+    )
+    assert code == 1
+    assert "missing_entries" in {row["kind"] for row in rows}

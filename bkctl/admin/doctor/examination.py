@@ -84,7 +84,8 @@ class Examination:
     index directories that were found unreadable, ``damaged_logs`` paths of logs, so that each is reported
     once.
     ``placed`` has the ledgers that the metadata store places on the bookie, each with the entries of closed
-    ones; None when they were not asked for.
+    ones; None when they were not asked for. ``placed_then`` has the entries that a dump places there: ledgers
+    may have been deleted since, or moved.
     ``find`` looks for a ledger's metadata in the metadata store; None when there is none to ask.
     """
 
@@ -97,6 +98,7 @@ class Examination:
     ledgers: Mapping[int, LedgerMetadata] | None = None
     metadata_file: str | None = None
     placed: Mapping[int, Sequence[Stripe]] | None = None
+    placed_then: Mapping[int, Sequence[Stripe]] = field(default_factory=dict)
     find: FindMetadata | None = None
     command_options: tuple[str, ...] = ()
     deep: bool = False

@@ -130,9 +130,10 @@ def doctor_command(
     Nothing is written, no lock taken.
 
     Every finding names the next command; with --columns findings are rows of a table. Digests of entries in
-    journals are always checked, those in logs only with --deep; --metadata says of which type they are.
-    Exit code 0, and nothing on stdout, when nothing was found; 1 when there are errors or warnings; 3, also
-    beside these, when the digests of some entries could not be checked.
+    journals are always checked, those in logs only with --deep, which also looks for the entries that the
+    metadata of closed ledgers place here; --metadata says of which type the digests are. Exit code 0, and
+    nothing on stdout, when nothing was found; 1 when there are errors or warnings; 3, also beside these, when
+    the digests of some entries could not be checked, or entries are missing that only a dump places here.
 
     Examples:
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bkctl.admin.doctor.subject import Subject
     from bkctl.admin.index.check.placed_entries import Stripe
     from bkctl.commands.frame.cluster_options import StoredMetadata
+    from bkctl.scan.metadata_dump import MetadataDump
     from bkctl.server.life.configured_bookie import ConfiguredBookie
 
 
@@ -157,6 +158,7 @@ def _examinations(
                 ledgers=None if dump is None else dump.ledgers,
                 metadata_file=file,
                 placed=_placed(subject, cluster, options) if is_ours else None,
+                placed_then=_placed_in(dump, subject, options),
                 find=find if is_ours else None,
                 command_options=options.words,
                 deep=options.deep,
@@ -196,6 +198,20 @@ def _placed(
             elif stored is not None and names(stored.metadata, bookie):
                 placed[ledger] = stripes_on(stored.metadata, bookie)
     return placed
+
+
+def _placed_in(
+    dump: MetadataDump | None, subject: Subject, options: ExaminationOptions
+) -> Mapping[int, Sequence[Stripe]]:
+    """Return the entries of closed ledgers that a dump places on the bookie; none without --deep."""
+    from bkctl.admin.index.check.placed_entries import stripes_on
+
+    asked = dump is not None and options.deep and "index" in options.names
+    if dump is None or not asked or subject.cookie is None or not subject.cookie.has_fields:
+        return {}
+    bookie = subject.cookie.bookie_host
+    found = ((ledger, stripes_on(metadata, bookie)) for ledger, metadata in dump.ledgers.items())
+    return {ledger: stripes for ledger, stripes in found if stripes}
 
 
 @contextmanager

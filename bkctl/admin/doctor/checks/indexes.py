@@ -154,7 +154,8 @@ def check_index(exam: Examination) -> Iterator[Finding]:
         )
         return
     spaces = [space for space in spaces if not exam.unreadable & {*space.index_dirs, *space.log_dirs}]
-    options = CheckOptions(book_of(exam), exam.ledgers, MEMORY_BYTES_DEFAULT, placed=exam.placed or {})
+    placed = exam.placed_then if exam.placed is None else exam.placed
+    options = CheckOptions(book_of(exam), exam.ledgers, MEMORY_BYTES_DEFAULT, placed=placed)
     groups = _Groups(exam)
     for finding in check_spaces(exam.filesystem, spaces, options, exam.advance):
         groups.add(finding)
@@ -233,6 +234,8 @@ def _told(exam: Examination, first: IndexFinding, count: int) -> Finding:
     kind = first.kind
     expected, found = _EXPECTED[kind], first.detail
     path = _log_path(exam, first)
+    if kind is Kind.MISSING_ENTRIES and exam.placed is None:
+        return _missing_by_dump(first, count)
     if kind is Kind.DANGLING_LOCATION and path is not None and not _is_there(exam, first):
         rows = counted(count, "row")
         found = f"log {first.log_id} ({log_name(first.log_id or 0)}) is gone, and the index has {rows} of it"
@@ -292,6 +295,27 @@ def _severity(first: IndexFinding) -> Severity:
     if first.severity is IndexSeverity.DAMAGE:
         return Severity.ERROR
     return Severity.WARNING if first.kind in _WARNINGS else Severity.NOTE
+
+
+def _missing_by_dump(first: IndexFinding, count: int) -> Finding:
+    """Report ledgers that lack entries which a dump places here: it may be older than their deletion."""
+    lacking = counted(count, "closed ledger lacks", "closed ledgers lack")
+    return Finding(
+        "index",
+        Kind.MISSING_ENTRIES.value,
+        Severity.UNCHECKED,
+        f"{lacking} entries that the dump places here, the first: ledger {first.ledger}: index, logs and "
+        "journals do not have all of them; whether it was deleted or moved since the dump is not known",
+        _EXPECTED[Kind.MISSING_ENTRIES],
+        not_ended(
+            "ask the metadata store itself (--metadata URI), or give a new dump: what it places here and is "
+            "not here is lost",
+            *("index", "ledgers", first.dir),
+        ),
+        dir=first.dir,
+        ledger=first.ledger if count == 1 else None,
+        count=count,
+    )
 
 
 def _next(exam: Examination, first: IndexFinding) -> NextStep:

@@ -108,8 +108,9 @@ class _SpaceCheck:
         self._options = options
         self._pending = _PendingReplay(space.dir)
         self._only_kept: dict[int, LostEntries] = {}
-        # Without the journals nobody knows what the next start brings.
-        self._placed = PlacedEntries(space, options.placed if space.journal_dirs else {})
+        # Without the journals nobody knows what the next start brings; directories without any bring nothing.
+        has_journals = bool(space.journal_dirs or space.empty_journal_dirs)
+        self._placed = PlacedEntries(space, options.placed if has_journals else {})
         self._places: LogPlaces
         self._salvages: DamagedLogs
         self._quarantined = {
