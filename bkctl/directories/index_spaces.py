@@ -90,6 +90,18 @@ class _Bookie:
     def with_logs(self) -> list[BookieDirectory]:
         return [member for member in self.members.values() if member.logs or member.last_marks]
 
+    def emptied(self) -> list[BookieDirectory]:
+        """Return the ledger directories, by the cookie, in which there is nothing but that."""
+        cookie = self.cookie
+        return [
+            member
+            for _, member in sorted(self.members.items())
+            if cookie is not None
+            and not member.holds_logs
+            and storage_kind(member) is None
+            and path_named(member.path, cookie) in cookie.ledger_paths
+        ]
+
     def with_mark(self) -> tuple[str, ...]:
         return tuple(sorted(member.path for member in self.with_logs()))
 
@@ -106,8 +118,13 @@ def _indexes(directory: BookieDirectory) -> tuple[str, ...]:
     return directory.indexes or (IDX.indexes if directory.has_idx_folders else ())
 
 
-def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> list[IndexSpace]:
+def index_spaces(
+    filesystem: FileSystem, given: Sequence[BookieDirectory], *, emptied: bool = False
+) -> list[IndexSpace]:
     """Return the spaces that the given directories have a part in, bookie by bookie.
+
+    With ``emptied`` a ledger directory in which there is a cookie and nothing else has one, too, where each
+    directory has its own and another one has an index.
 
     Their bookies' other directories are looked for among the neighbours and, when a directory is where its
     cookie says, at the other places that the cookie names. Raises NotFoundError when there is no index
@@ -117,7 +134,7 @@ def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> li
     for bookie in _bookies(filesystem, given):
         kind = kind_in([name for member in bookie.with_index() for name in _indexes(member)])
         if kind is not None and not kind.shares_log_ids:
-            spaces += _spaces_of_directories(bookie, kind)
+            spaces += _spaces_of_directories(bookie, kind, emptied=emptied)
         elif kind is not None or bookie.with_logs():
             # Without any index it is not known which storage this is; a space without index directories
             # says so.
@@ -126,6 +143,15 @@ def index_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> li
         listed = ", ".join(directory.path for directory in given)
         raise NotFoundError(f"{listed}: no index in it (locations/ and ledgers/, or .idx files)")
     return spaces
+
+
+def emptied_spaces(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> list[IndexSpace]:
+    """Return the spaces, without index and logs, of bookies whose ledger directories have a cookie alone."""
+    return [
+        _shared_space(bookie, IDX, left)
+        for bookie in _bookies(filesystem, given)
+        if not bookie.with_index() and not bookie.with_logs() and (left := bookie.emptied())
+    ]
 
 
 def _bookies(filesystem: FileSystem, given: Sequence[BookieDirectory]) -> list[_Bookie]:
@@ -212,7 +238,7 @@ def _is_part(directory: BookieDirectory) -> bool:
     return bool(directory.journals or directory.logs) and storage_kind(directory) is None
 
 
-def _shared_space(bookie: _Bookie, kind: StorageKind) -> IndexSpace:
+def _shared_space(bookie: _Bookie, kind: StorageKind, emptied: Sequence[BookieDirectory] = ()) -> IndexSpace:
     log_members = _one_per_place(bookie, bookie.with_logs(), _paths(bookie, index=False))
     members = _one_per_place(bookie, bookie.with_index(), _paths(bookie, index=True))
     logs_absent, _ = _gaps(bookie, log_members, _paths(bookie, index=False))
@@ -220,7 +246,7 @@ def _shared_space(bookie: _Bookie, kind: StorageKind) -> IndexSpace:
     return IndexSpace(
         kind,
         tuple(member.path for member in members),
-        tuple(member.path for member in log_members or members),
+        tuple(member.path for member in log_members or members or emptied),
         tuple(log for member in log_members for log in _finished(member)),
         (),
         _journals(bookie),
@@ -265,7 +291,7 @@ def _one_per_place(
     return members if places is None else [place for place in places if place is not None]
 
 
-def _spaces_of_directories(bookie: _Bookie, kind: StorageKind) -> list[IndexSpace]:
+def _spaces_of_directories(bookie: _Bookie, kind: StorageKind, *, emptied: bool) -> list[IndexSpace]:
     log_paths, index_paths = _paths(bookie, index=False), _paths(bookie, index=True)
     indexes = [member for member in bookie.with_index() if kind.is_in(member.indexes)]
     index_places = _places(bookie, indexes, index_paths)
@@ -273,9 +299,11 @@ def _spaces_of_directories(bookie: _Bookie, kind: StorageKind) -> list[IndexSpac
     if index_places is None or log_places is None or len(index_places) != len(log_places):
         return _unplaced_spaces(bookie, kind, indexes)
     pairs = list(zip(index_places, log_places, strict=True))
+    left = (_places(bookie, bookie.emptied(), log_paths) if emptied else None) or [None] * len(pairs)
+    found = [(index, logs or rest) for (index, logs), rest in zip(pairs, left, strict=True)]
     return [
         _space_of_directory(bookie, kind, index, logs, [other for _, other in pairs], place, len(pairs))
-        for place, (index, logs) in enumerate(pairs)
+        for place, (index, logs) in enumerate(found)
         if _is_given(bookie, index, logs)
     ]
 

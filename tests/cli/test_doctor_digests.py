@@ -178,3 +178,18 @@ def test_entries_are_missing_where_all_journals_are_gone(run_cli: Run, bookie: D
     )
     assert code == 1
     assert "missing_entries" in {row["kind"] for row in rows}
+
+
+def test_a_ledger_directory_of_which_the_cookie_alone_is_left_is_not_passed_over(
+    run_cli: Run, bookie: DoctoredBookie
+) -> None:
+    lose_index_and_logs(bookie)
+    for path in bookie.ledgers.iterdir():
+        if path.name != "VERSION":
+            path.unlink()
+    for journal in bookie.journal.glob("*.txn"):
+        journal.write_bytes(b"")
+    for metadata, ends in ((dumped(run_cli, bookie), 3), (bookie.uri, 1)):
+        words = (bookie.root, "--deep", "--metadata", metadata, "--only", "index,metadata")
+        code, rows, _ = examined(run_cli, *words)
+        assert (code, "missing_entries" in {row["kind"] for row in rows}) == (ends, True)

@@ -176,7 +176,7 @@ def check(
     if dump is not None:
         metadata = load_metadata_dump(FILES, dump).ledgers
     book = digest_book(FILES, mode=digest, metadata_file=dump)
-    spaces = index_spaces(FILES, directories(FILES, [str(path) for path in paths]))
+    spaces = index_spaces(FILES, directories(FILES, [str(path) for path in paths]), emptied=True)
     options = CheckOptions(book, metadata, memory_bytes)
     return list(check_spaces(filesystem, spaces, options, lambda _: None))
 

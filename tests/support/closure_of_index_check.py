@@ -57,11 +57,13 @@ def made(change: Change, *, storage: str = "db", count: int = 1, password: bytes
     return do
 
 
-def and_then(change: Change, damage: Callable[[CheckedBookie, Bench], object], *, storage: str = "db") -> Do:
+def and_then(
+    change: Change, damage: Callable[[CheckedBookie, Bench], object], *, storage: str = "db", count: int = 1
+) -> Do:
     """A small bookie, changed after it was written, too."""
 
     def do(bench: Bench) -> None:
-        bookie = bench.checked(storage)
+        bookie = bench.checked(storage, count)
         change(bookie)
         bookie.write()
         damage(bookie, bench)
@@ -200,6 +202,14 @@ def without_database(bookie: CheckedBookie, _: Bench) -> None:
 def without_databases(bookie: CheckedBookie, _: Bench) -> None:
     for name in ("locations", "ledgers"):
         shutil.rmtree(bookie.current() / name)
+
+
+def emptied(bookie: CheckedBookie, _: Bench) -> None:
+    for path in bookie.current(1).iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "VERSION":
+            path.unlink()
 
 
 def in_the_journal(bookie: CheckedBookie) -> None:
@@ -361,6 +371,13 @@ INDEX_CHECK: tuple[Case, ...] = (
     Case(Kind.UNREADABLE_INDEX.value, and_then(unchanged, without_database), folder, served=ALL),
     Case(
         Kind.LOST_INDEX.value, and_then(unchanged, without_databases), folder, mend=rebuilt_as_db, served=ALL
+    ),
+    Case(
+        Kind.EMPTIED_DIRECTORY.value,
+        and_then(unchanged, emptied, count=2),
+        folder,
+        lasting=True,
+        instead="let 'bkctl bookie rebuild' prepare the directory as a new disk",
     ),
     Case(Kind.PENDING_REPLAY.value, made(in_the_journal), folder, lasting=True, instead="the next start"),
     Case(Kind.LEDGER_WITHOUT_ENTRIES.value, made(lambda bookie: bookie.ledger(50)), folder, lasting=True),

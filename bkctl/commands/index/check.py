@@ -107,7 +107,7 @@ def check_command(
     from bkctl.scan.files.paths import directories
 
     filesystem = PosixFileSystem()
-    spaces = index_spaces(filesystem, directories(filesystem, paths))
+    spaces = index_spaces(filesystem, directories(filesystem, paths), emptied=True)
     known = KnownClusterOptions(ledger_metadata, cluster=store)
     found = _Findings(known.again(context), paths)
     with known_cluster(context, known) as cluster:

@@ -19,7 +19,7 @@ from bkctl.admin.index.check.next_steps import next_step
 from bkctl.admin.index.rebuild.options import MEMORY_BYTES_DEFAULT
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.codec.entrylog import log_name
-from bkctl.directories.index_spaces import index_spaces
+from bkctl.directories.index_spaces import emptied_spaces, index_spaces
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.reporting import counted
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS, open_store
@@ -72,6 +72,7 @@ _EXPECTED = {
     Kind.DUPLICATE_IDX: "one .idx file for each ledger",
     Kind.UNREADABLE_INDEX: "an index that can be read to its end",
     Kind.LOST_INDEX: "an index of what is in the logs",
+    Kind.EMPTIED_DIRECTORY: "logs and an index in every ledger directory of a bookie that has served",
     Kind.PENDING_REPLAY: "an index that is complete; the next start completes it",
     Kind.LIMBO: "no ledger in limbo: what was lost is back, or known to be nowhere",
     Kind.INTEGRITY_FLAG: "no data integrity check that is due",
@@ -139,10 +140,17 @@ def check_index(exam: Examination) -> Iterator[Finding]:
         for place in exam.subject.places
         if place.found is not None and place.path not in exam.unreadable
     ]
-    if not any(one.indexes or one.holds_logs for one in found):
+    placed = exam.placed_then if exam.placed is None else exam.placed
+    has_any = any(one.indexes or one.holds_logs for one in found)
+    if not has_any and not placed:
         return
     try:
-        spaces = index_spaces(exam.filesystem, found)
+        # Where nothing is left but cookies only the metadata say what there was.
+        spaces = (
+            index_spaces(exam.filesystem, found, emptied=True)
+            if has_any
+            else emptied_spaces(exam.filesystem, found)
+        )
     except UsageError as error:
         yield Finding(
             "index",
@@ -154,7 +162,6 @@ def check_index(exam: Examination) -> Iterator[Finding]:
         )
         return
     spaces = [space for space in spaces if not exam.unreadable & {*space.index_dirs, *space.log_dirs}]
-    placed = exam.placed_then if exam.placed is None else exam.placed
     options = CheckOptions(book_of(exam), exam.ledgers, MEMORY_BYTES_DEFAULT, placed=placed)
     groups = _Groups(exam)
     for finding in check_spaces(exam.filesystem, spaces, options, exam.advance):

@@ -212,6 +212,13 @@ class _SpaceCheck:
                 self._placed.add(compared)
         if damaged or self._space.directories > 1:
             detail = "there is no index, and not every entry of the logs is in the journal past the last mark"
+            if not damaged and not self._space.logs and self._space.dir not in self._space.mark_dirs:
+                detail = (
+                    "nothing but the cookie is there, while others of the bookie's directories have logs or"
+                    " an index: whatever was there is lost, and a reader is told that there is no such ledger"
+                )
+                yield about_directory(Kind.EMPTIED_DIRECTORY, self._space.dir, detail)
+                return
             yield about_directory(Kind.LOST_INDEX, self._space.dir, detail)
             return
         with closing(kept_entries(self._filesystem, kept, _all_of)) as batches:

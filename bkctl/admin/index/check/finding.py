@@ -33,7 +33,7 @@ class Kind(enum.Enum):
     ``WIDE_KEY`` (a 16-byte row of Java's index rebuild), ``UNDECODABLE_ROW``, ``DAMAGED_IDX_HEADER``,
     ``DUPLICATE_IDX`` (files in two directories), ``UNREADABLE_INDEX`` (all of it or the rest of it),
     ``LOST_INDEX`` (there is none, and the logs hold, or the last mark says that they held, what no journal
-    brings back).
+    brings back), ``EMPTIED_DIRECTORY`` (a ledger directory with a cookie alone, beside others with more).
 
     Notes: ``PENDING_REPLAY``, ``LEDGER_WITHOUT_ENTRIES``, ``LIMBO``, ``INTEGRITY_FLAG``,
     ``LEAKED_LOCATION`` (Java's deletion never reaches it), ``POSITION_UNKNOWN``, ``BOOKIE_UNKNOWN``,
@@ -64,6 +64,7 @@ class Kind(enum.Enum):
     DUPLICATE_IDX = "duplicate_idx"
     UNREADABLE_INDEX = "unreadable_index"
     LOST_INDEX = "lost_index"
+    EMPTIED_DIRECTORY = "emptied_directory"
     PENDING_REPLAY = "pending_replay"
     LEDGER_WITHOUT_ENTRIES = "ledger_without_entries"
     LIMBO = "limbo"

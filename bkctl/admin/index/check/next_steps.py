@@ -35,6 +35,11 @@ INSTEAD = {
         "rebuild it, and say which storage it is, for nothing here tells: 'bkctl index rebuild DIR "
         "--storage db' for DbLedgerStorage, '--storage idx' for Sorted- and InterleavedLedgerStorage"
     ),
+    Kind.EMPTIED_DIRECTORY: (
+        "bring back what was there, or mount the disk that has it. Only where that is lost: take the cookie "
+        "(VERSION) away, and let 'bkctl bookie rebuild' prepare the directory as a new disk, with all of its "
+        "ledgers in limbo, before the bookie starts"
+    ),
     Kind.MISSING_ENTRIES: (
         "start the bookie and let 'bkctl ledger repair LEDGER' bring the entries back from the other replicas"
     ),

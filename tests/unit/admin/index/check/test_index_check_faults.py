@@ -430,3 +430,15 @@ def test_secrets_are_not_among_the_findings(make: Make) -> None:
     bookie = make()
     del bookie.ledgers[0, 5]
     assert KEY.hex() not in repr(bookie.write().check())
+
+
+def test_a_ledger_directory_of_which_the_cookie_alone_is_left(make: Make) -> None:
+    """A disk that was emptied, and in which somebody has put the cookie back."""
+    bookie = make(count=2).write()
+    for path in bookie.current(1).iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "VERSION":
+            path.unlink()
+    found = only(bookie.check())
+    assert (found.kind.value, found.dir) == ("emptied_directory", str(bookie.current(1)))
