@@ -35,6 +35,11 @@ class JournalEnds:
         self._mark = mark
         self._newest = self._last_written()
 
+    @property
+    def mark(self) -> LastMark | None:
+        """The last mark, as far as it is known."""
+        return self._mark
+
     def known_end(self, journal_id: int) -> KnownEnd:
         """Return what is known of a journal's end. Raises StorageError when the next one cannot be opened."""
         stated = self._stated(journal_id)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
@@ -22,6 +23,7 @@ from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.journal import JournalScan, judged
 from bkctl.scan.journal_ends import JournalEnds
 from bkctl.scan.journal_head import read_head
+from bkctl.scan.marked_end import cut_in_front_of
 from bkctl.scan.records import Item
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.scan.sure_records import SureRecords
@@ -89,6 +91,17 @@ class MarkFinder:
             mark = self._mark or last_mark_of(self._filesystem, here)
             self._directories[directory] = ends_in(self._filesystem, here, mark)
         return self._directories[directory]
+
+    def lost_in_front(self, journal: JournalFile) -> Damage | None:
+        """Return what is lacking of a journal in front of the last mark, None if nothing is.
+
+        Meant for a journal in which no damage was found. Where the next journal states the end, that has been
+        judged already. Raises StorageError.
+        """
+        ends = self.ends_of(journal)
+        if ends.known_end(journal.journal_id).stated is not None:
+            return None
+        return cut_in_front_of(self._filesystem, journal, ends.mark)
 
     def reading_of(self, journal: JournalFile, book: DigestBook) -> JournalReading:
         """Return how the records of a journal are found, with the digests of a book. Raises StorageError."""
@@ -237,6 +250,7 @@ def scan_journals(
             continue
         with scan:
             yield from scan.head.damage
+            is_damaged = bool(scan.head.damage)
             for item in judged(checked(scan, scan.records, book, wanted), scan):
                 if isinstance(item, CheckedBatch):
                     yield JournalEntries(journal, item)
@@ -244,7 +258,11 @@ def scan_journals(
                     if wanted.entries is None and wanted.ledger in (None, item.ledger):
                         yield JournalMarked(journal, item)
                 elif isinstance(item, Damage):
+                    is_damaged = True
                     yield item
+            lost = None if is_damaged else marks.lost_in_front(journal)
+            if lost is not None:
+                yield lost
         advance(journal.size_bytes)
 
 
@@ -273,11 +291,11 @@ def verify_journals(
             failed(error)
             continue
         with scan:
-            yield _verify(scan, book)
+            yield _verify(scan, book, partial(marks.lost_in_front, journal))
         advance(journal.size_bytes)
 
 
-def _verify(scan: JournalScan, book: DigestBook) -> FileVerdict:
+def _verify(scan: JournalScan, book: DigestBook, lost_in_front: Callable[[], Damage | None]) -> FileVerdict:
     tracker = LossTracker(scan.file.path)
     for damage in scan.head.damage:
         tracker.damaged(damage)
@@ -290,4 +308,7 @@ def _verify(scan: JournalScan, book: DigestBook) -> FileVerdict:
             tracker.damaged(item)
         elif item.kind == "torn":
             tracker.tail(Verdict.TORN_TAIL)
+    lost = None if tracker.damages else lost_in_front()
+    if lost is not None:
+        tracker.damaged(lost)
     return tracker.verdict()

@@ -134,6 +134,17 @@ def test_a_mark_beyond_the_end_of_its_journal_is_damage() -> None:
         assert (offset, end, reason) == (BETWEEN, len(RECORDS) + 1, "cut journal")
 
 
+@pytest.mark.parametrize("end", [BETWEEN, WITHIN])
+def test_zeros_from_far_in_front_of_the_mark_are_no_preallocation(end: int) -> None:
+    """The file is as long as it was, and no replay has examined so many zeros."""
+    mark = LastMark(5, BETWEEN + (1 << 17))
+    older = RECORDS[:end] + bytes(1 << 18)
+    ((offset, damage_end, reason),) = damages(older, None, mark)
+    assert (damage_end, reason) == (mark.offset, "cut journal")
+    assert BETWEEN <= offset <= WHOLE.entries[10].offset
+    assert damages(older, None, LastMark(5, end + 1)) == []
+
+
 def test_a_statement_that_is_damaged_or_about_another_journal_says_nothing() -> None:
     flipped = bytearray(OURS)
     flipped[30] ^= 1

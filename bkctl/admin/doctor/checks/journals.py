@@ -11,7 +11,7 @@ from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
 from bkctl.admin.doctor.unchecked import book_of, unchecked_finding
-from bkctl.admin.journals.mark_fit import end_before, record_around
+from bkctl.admin.journals.mark_fit import record_around
 from bkctl.admin.journals.skipped_records import boundary_before
 from bkctl.admin.logs import file_steps
 from bkctl.admin.logs.unchecked import UncheckedEntries
@@ -24,6 +24,7 @@ from bkctl.reporting import counted, listed
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.files.verdicts import FileVerdict
+from bkctl.scan.marked_end import end_before
 
 #: Damaged ranges of one file that a finding names.
 _RANGES_NAMED = 5
