@@ -11,6 +11,10 @@ that no journal behind the mark has. A missing mark proves nothing, because the 
 case is refused although nothing was lost: a young bookie of another kind that was killed within its first
 flush, and whose journal lacks a record of its log.
 
+Where no log is left to say so, the journals may: what stands in front of a directory's last mark was in its
+logs and in its index when the mark was set. So with the rows of its ledgers lost, and a mark of its own, such
+an entry in a journal that is kept says that the index was lost with the logs.
+
 An accepted loss puts every ledger of the directory into limbo: where the ledger rows are lost, the ledgers of
 the logs and of all kept journals; else those that have a row.
 """
@@ -22,6 +26,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from posixpath import basename
 from typing import NamedTuple
 
 from bkctl.codec.entry import EntryBatch
@@ -34,7 +39,14 @@ from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.settings import BookieSettings
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.dialect import MarkedRecord
-from bkctl.scan.directory import LogFile, current, home_of, inspect_directory, is_key_value_store
+from bkctl.scan.directory import (
+    LAST_MARK_NAME,
+    LogFile,
+    current,
+    home_of,
+    inspect_directory,
+    is_key_value_store,
+)
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 from bkctl.scan.journal import JournalScan
@@ -54,7 +66,8 @@ class JournalPlace(NamedTuple):
 class LostIndex:
     """Databases of ledger directory ``number`` that are lost, each with "gone" or "empty".
 
-    The entry, which stands in ``log``, is one that nothing but the logs has.
+    The entry, which stands in ``log``, is one that nothing but the logs has; with ``logs_lost``, ``log`` is a
+    journal, and the entry stands in front of the last mark.
     """
 
     number: int
@@ -63,16 +76,23 @@ class LostIndex:
     log: str
     ledger: int
     entry: int
+    logs_lost: bool = False
 
     @property
     def rows_lost(self) -> bool:
         """Whether it is no longer known which ledgers there are."""
-        return LEDGERS in self.databases or self.place.kind.has_file_per_ledger
+        return _rows_lost(self.place, self.databases)
 
     @property
     def found(self) -> str:
         """The description of what is wrong, in one sentence without an end."""
         names = " and ".join(f"{name} is {state}" for name, state in sorted(self.databases.items()))
+        if self.logs_lost:
+            return (
+                f"{self.place.databases}: {names}, and so are the logs, while {self.log} has records in"
+                f" front of the last mark, which were in both (ledger {self.ledger}, entry {self.entry} is"
+                " one): the index was lost"
+            )
         return (
             f"{self.place.databases}: {names}, while {self.log} holds records that no journal holds (ledger"
             f" {self.ledger}, entry {self.entry} is one): the index was lost"
@@ -114,6 +134,11 @@ def find_lost_indexes(
             if record is not None:
                 found.append(LostIndex(number, place, parts, log.path, *record))
                 break
+        else:
+            if _rows_lost(place, parts) and _has_mark(filesystem, place):
+                flushed = _flushed(filesystem, journals(), number, len(places))
+                if flushed is not None:
+                    found.append(LostIndex(number, place, parts, *flushed, logs_lost=True))
     return found
 
 
@@ -158,9 +183,9 @@ def refuse_lost_indexes(filesystem: FileSystem, lost: Sequence[LostIndex]) -> No
         return
     first = lost[0]
     more = f" (and so in {len(lost) - 1} more directories)" if len(lost) > 1 else ""
+    rebuilt = "" if first.logs_lost else f", or rebuild it with 'bkctl {' '.join(first.rebuild(filesystem))}'"
     raise RefusedError(
-        f"{first.found}{more}. Bring it back, or rebuild it with 'bkctl"
-        f" {' '.join(first.rebuild(filesystem))}', or start with --accept-loss: then every ledger of this"
+        f"{first.found}{more}. Bring it back{rebuilt}, or start with --accept-loss: then every ledger of this"
         " directory is in limbo (a missing entry is answered as unknown) until bkctl index limbo --clear"
     )
 
@@ -201,6 +226,40 @@ def _logs(filesystem: FileSystem, directories: Sequence[str]) -> list[LogFile]:
     there = [directory for directory in directories if filesystem.status(directory) is not None]
     logs = (log for directory in there for log in inspect_directory(filesystem, directory).logs)
     return [log for log in logs if log.size_bytes and not log.compaction]
+
+
+def _rows_lost(place: IndexPlace, parts: Mapping[str, str]) -> bool:
+    return LEDGERS in parts or place.kind.has_file_per_ledger
+
+
+def _has_mark(filesystem: FileSystem, place: IndexPlace) -> bool:
+    """Return whether a flush of these ledger directories has set a mark; a new directory has none."""
+    names = (f"{directory}/{name}" for directory in place.logs for name in _names(filesystem, directory))
+    return any(LAST_MARK_NAME.fullmatch(basename(name)) for name in names)
+
+
+def _names(filesystem: FileSystem, directory: str) -> Sequence[str]:
+    return filesystem.names(directory) if filesystem.status(directory) is not None else ()
+
+
+def _flushed(
+    filesystem: FileSystem, journals: Iterable[JournalPlace], number: int, count: int
+) -> tuple[str, int, int] | None:
+    """Return a journal, and ledger and entry of a record in front of its mark, of one of ``count`` places."""
+    for place in journals:
+        found = map(parse_journal_name, _names(filesystem, place.directory))
+        for journal in sorted(each for each in found if each is not None):
+            if journal > place.mark.journal_id:
+                break
+            path = f"{place.directory}/{journal_name(journal)}"
+            with JournalScan(filesystem, path) as scan:
+                for batch in scan.batches():
+                    for index, ledger in enumerate(batch.ledgers):
+                        if journal == place.mark.journal_id and batch.offset(index) >= place.mark.offset:
+                            break
+                        if ledger % count == number and ledger >= 0 <= batch.entries[index]:
+                            return path, ledger, batch.entries[index]
+    return None
 
 
 def _unjournaled(

@@ -95,6 +95,10 @@ def refuse_lost_index(fs: WritableFileSystem, places: BookiePlaces) -> None:
         lambda: [JournalPlace(path, marks.read(number)) for number, path in enumerate(places.journals)],
         lambda _: {"index": "gone"},
     )
+    if lost and lost[0].logs_lost:
+        raise RefusedError(
+            f"{lost[0].found}. Bring it back, or let the bookie start with --accept-loss first"
+        )
     if lost:
         raise RefusedError(
             f"{lost[0].found}. Bring it back, or rebuild it, as the storage that the bookie had: 'bkctl "

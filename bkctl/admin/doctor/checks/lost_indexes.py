@@ -11,7 +11,7 @@ from bkctl.admin.doctor.subject import Place
 from bkctl.admin.next_step import ended_by
 from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.engine.ledger_storage import IndexPlace
-from bkctl.engine.lost_index import find_lost_indexes
+from bkctl.engine.lost_index import LostIndex, find_lost_indexes
 from bkctl.storage_kinds import StorageKind, kind_in
 
 
@@ -58,11 +58,18 @@ def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) 
             Severity.ERROR,
             f"{lost.found}, and a start is refused",
             "an index of what the logs hold",
-            ended_by((*lost.rebuild(exam.filesystem), "--yes")),
+            ended_by(_way_out(exam, lost)),
             dir=lost.place.databases,
             path=lost.log,
             ledger=lost.ledger,
         )
+
+
+def _way_out(exam: Examination, lost: LostIndex) -> tuple[str, ...]:
+    """Return the words of the command that ends the finding; without logs nothing can be rebuilt."""
+    if lost.logs_lost:
+        return ("bookie", "start", "--accept-loss")
+    return (*lost.rebuild(exam.filesystem), "--yes")
 
 
 def _kind(exam: Examination) -> StorageKind:

@@ -181,13 +181,47 @@ def test_an_empty_rebuilt_index_is_not_lost(tmp_path: Path, run_cli: Run) -> Non
 
 @pytest.mark.parametrize("content", [b"", b"BKLO" + bytes(1020), bytes(4096)], ids=["0", "header", "zeros"])
 def test_logs_without_records_need_no_index(tmp_path: Path, content: bytes) -> None:
+    """Of a bookie that never got an entry."""
     bookie = EmbeddedBookie(tmp_path)
-    with bookie, DemoClient(bookie.port) as client:
-        client.add(LEDGER, range(10))
+    bookie.start()
+    bookie.stop()
     current = tmp_path / "ledgers/current"
     lose(current, ("ledgers", "locations"), emptied=False)
+    (current / "0.log").write_bytes(content)
+    bookie.start()
+    bookie.stop()
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["gone", "empty"])
+def test_an_index_that_is_lost_with_all_logs_refuses_the_start(tmp_path: Path, emptied: bool) -> None:
+    """The journal has entries in front of the mark, which no replay brings back."""
+    bookie = written(tmp_path)
+    current = tmp_path / "ledgers/current"
+    lose(current, ("ledgers", "locations"), emptied=emptied)
     for log in current.glob("*.log"):
-        log.write_bytes(content)
+        log.unlink()
+    state = "empty" if emptied else "gone"
+    words = rf"locations is {state}, and so are the logs.*in front of the last mark.*--accept-loss"
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=words):
+            bookie.start()
+    accepting = EmbeddedBookie(tmp_path, accept_loss=True)
+    accepting.start()
+    try:
+        assert accepting.report.recovery.limbo_ledgers == 2
+    finally:
+        accepting.stop()
+    bookie.start()
+    bookie.stop()
+
+
+def test_a_new_directory_has_lost_no_index(tmp_path: Path) -> None:
+    """Journals hold entries in front of the mark of ledgers that are its own by their ids."""
+    bookie = written(tmp_path)
+    current = tmp_path / "ledgers/current"
+    lose(current, ("ledgers", "locations"), emptied=False)
+    for path in (*current.glob("*.log"), *current.glob("lastMark*")):
+        path.unlink()
     bookie.start()
     bookie.stop()
 
