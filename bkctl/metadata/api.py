@@ -49,6 +49,10 @@ class RegistrationConflictError(RefusedError):
     """A bookie of the same id is registered by another session, and stayed so."""
 
 
+class RegistrationEndedError(RefusedError):
+    """The bookie leaves, and is not registered any more, by no fault of the store or another bookie."""
+
+
 @dataclass(frozen=True, slots=True)
 class Versioned:
     """Stored bytes and how often they were rewritten."""
@@ -149,7 +153,15 @@ class RegistrationManager(Protocol):
 
         The new node is made before the old one goes, so that the bookie never seems down. A registration of
         the same id by another session is waited for, up to one and a half session timeouts; then
-        RegistrationConflictError, and nothing is deleted. Raises UsageError for an id that is not allowed.
+        RegistrationConflictError, and nothing is deleted. That wait ends with RegistrationEndedError when the
+        bookie leaves or is unregistered, or the store is closed. Raises UsageError for an id that is
+        not allowed.
+        """
+
+    def leave(self) -> None:
+        """Register nobody from here on: :meth:`register` raises RegistrationEndedError, also one that waits.
+
+        Never blocks, and leaves a registration where it is: that is the business of :meth:`unregister`.
         """
 
     def unregister(self) -> None:

@@ -13,6 +13,9 @@ from bkctl.metadata.api import VersionConflictError
 from bkctl.metadata.notices import NoticeThread
 from bkctl.metadata.subscription import Subscription
 
+#: How soon a wait for a node's end hears that it is given up.
+_GONE_POLL_S = 0.05
+
 
 @dataclass(slots=True)
 class _Entry:
@@ -235,11 +238,16 @@ class MemoryTree(tree.NodeTree):
         with self._cluster.changed:
             self._check()
 
-    def wait_until_gone(self, path: str, timeout_s: float) -> bool:
+    def wait_until_gone(self, path: str, timeout_s: float, given_up: threading.Event | None = None) -> bool:
+        clock = SystemClock()
+        until_s = clock.monotonic() + timeout_s
         with self._cluster.changed:
-            self._cluster.changed.wait_for(
-                lambda: self._closed or path not in self._cluster.entries, timeout_s
-            )
+            while not self._closed and path in self._cluster.entries:
+                left_s = until_s - clock.monotonic()
+                if left_s <= 0 or (given_up is not None and given_up.is_set()):
+                    break
+                # A thread that gives up does not know of this condition.
+                self._cluster.changed.wait(min(_GONE_POLL_S, left_s))
             self._check()
             return path not in self._cluster.entries
 

@@ -18,6 +18,7 @@ from bkctl.metadata.api import (
     RegisteredBookies,
     Registration,
     RegistrationConflictError,
+    RegistrationEndedError,
     RegistrationMode,
     SessionListener,
 )
@@ -56,6 +57,9 @@ class TreeRegistrationManager:
         self._clock = clock
         self._lock = threading.Lock()  # held while this bookie's registration changes
         self._own: _Own | None = None
+        self._left = False
+        # Ends a wait for an old session, whose thread holds the lock.
+        self._given_up = threading.Event()
         self._listeners: tuple[SessionListener, ...] = ()
         self._listeners_lock = threading.Lock()
         available = join(root, paths.AVAILABLE)
@@ -76,8 +80,15 @@ class TreeRegistrationManager:
             self._claim(own)
             self._own = own
 
+    def leave(self) -> None:
+        self._left = True
+        self._given_up.set()
+
     def unregister(self) -> None:
+        self._given_up.set()
         with self._lock:
+            if not self._left:
+                self._given_up.clear()
             own, self._own = self._own, None
             if own is None:
                 return
@@ -87,6 +98,8 @@ class TreeRegistrationManager:
 
     def _claim(self, own: _Own) -> None:
         """Make the node of the mode, then remove the other one; both only if they are ours."""
+        if self._left:
+            raise self._ended(own.bookie)
         until_s = self._clock.monotonic() + _OLD_SESSION_TIMEOUTS * self._tree.session_timeout_s
         other_mode = next(mode for mode in RegistrationMode if mode is not own.mode)
         other = self._path(other_mode, own.bookie)
@@ -130,12 +143,21 @@ class TreeRegistrationManager:
                 path,
                 remaining_s,
             )
-            if self._tree.wait_until_gone(path, remaining_s):
+            gone = self._tree.wait_until_gone(path, remaining_s, self._given_up)
+            # Also where the node has gone: who leaves does not come first.
+            if self._given_up.is_set():
+                raise self._ended(bookie)
+            if gone:
                 return
+            if self._clock.monotonic() < until_s:
+                raise self._ended(bookie)  # the store was closed
         raise RegistrationConflictError(
             f"{self._tree.name}: bookie {bookie} is registered by another session ({path}), which "
             "did not end: is another process running with this bookie id?"
         )
+
+    def _ended(self, bookie: str) -> RegistrationEndedError:
+        return RegistrationEndedError(f"{self._tree.name}: bookie {bookie} leaves, and was not registered")
 
     def _make_folders(self) -> None:
         for folder in self._folders.values():
@@ -173,6 +195,8 @@ class TreeRegistrationManager:
                     self._claim(self._own)
         except ConnectionFailedError:
             raise  # the notice thread tries again
+        except RegistrationEndedError:
+            return  # the bookie leaves, and listens to no session any more
         except BkctlError as error:
             for listener in self._listeners:
                 listener.registration_failed(error)

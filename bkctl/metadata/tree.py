@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -171,8 +172,11 @@ class NodeTree(abc.ABC):
         """Make later reads of this process no older than anything acknowledged before the call."""
 
     @abc.abstractmethod
-    def wait_until_gone(self, path: str, timeout_s: float) -> bool:
-        """Wait for a node to go; False when it was still there after ``timeout_s``, or at a close."""
+    def wait_until_gone(self, path: str, timeout_s: float, given_up: threading.Event | None = None) -> bool:
+        """Wait for a node to go; False when it was still there after ``timeout_s``, or at a close.
+
+        Also False soon after ``given_up`` is set, by a thread that needs the node's end no longer.
+        """
 
     @abc.abstractmethod
     def watch_children(self, path: str, changed: Callable[[], None]) -> Subscription:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -25,6 +25,7 @@ from bkctl.metadata.api import (
     NoClusterError,
     RegisteredBookies,
     RegistrationConflictError,
+    RegistrationEndedError,
     RegistrationMode,
     VersionConflictError,
 )
@@ -241,6 +242,64 @@ def test_an_id_that_another_session_holds_is_refused_and_left_alone(
     found = holder.registration.registration(BOOKIE)
     assert found is not None
     assert (found.mode, found.service_info) == (READ_ONLY, INFO)
+
+
+def leave(store: TreeMetadataStore) -> None:
+    store.registration.leave()
+
+
+def unregister(store: TreeMetadataStore) -> None:
+    store.registration.unregister()
+
+
+@pytest.mark.parametrize("end", [leave, unregister, TreeMetadataStore.close])
+def test_who_leaves_waits_for_no_other_session(
+    site: Site,
+    store: TreeMetadataStore,
+    end: Callable[[TreeMetadataStore], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, ended = threading.Event(), queue.Queue[BkctlError]()
+    holder, tree = site.open(), site.tree(store)
+    holder.registration.register(BOOKIE, WRITABLE, b"theirs")
+    wait = tree.wait_until_gone
+
+    def waiting(*arguments: Any) -> bool:
+        waits.set()
+        return wait(*arguments)
+
+    def register() -> None:
+        try:
+            store.registration.register(BOOKIE, WRITABLE, INFO)
+        except BkctlError as error:
+            ended.put(error)
+
+    monkeypatch.setattr(tree, "wait_until_gone", waiting)
+    thread = threading.Thread(target=register)
+    thread.start()
+    assert waits.wait(PATIENCE_S)
+    clock = SystemClock()
+    since_s = clock.monotonic()
+    end(store)
+    error = ended.get(timeout=PATIENCE_S)
+    thread.join()
+    assert clock.monotonic() - since_s < SESSION_MS / 1000
+    assert not isinstance(error, RegistrationConflictError)
+    if end is not TreeMetadataStore.close:  # there an outcome may be that of any other call
+        assert isinstance(error, RegistrationEndedError)
+    holder.registration.unregister()
+    assert holder.registration.bookies() == RegisteredBookies((), ())
+
+
+def test_who_has_left_is_not_registered(store: TreeMetadataStore) -> None:
+    store.registration.unregister()
+    store.registration.register(BOOKIE, WRITABLE, INFO)  # without leaving for good it may be again
+    store.registration.leave()
+    with pytest.raises(RegistrationEndedError, match=BOOKIE):
+        store.registration.register(BOOKIE, READ_ONLY, INFO)
+    assert store.registration.bookies() == RegisteredBookies((BOOKIE,), ())
+    store.registration.unregister()
+    assert store.registration.bookies() == RegisteredBookies((), ())
 
 
 def test_the_registration_of_a_killed_process_is_waited_for(site: Site, store: TreeMetadataStore) -> None:

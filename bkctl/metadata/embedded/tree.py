@@ -242,12 +242,14 @@ class SqliteTree(NodeTree):
     def sync(self, path: str) -> None:
         """Do nothing: every read sees what was committed before it."""
 
-    def wait_until_gone(self, path: str, timeout_s: float) -> bool:
+    def wait_until_gone(self, path: str, timeout_s: float, given_up: threading.Event | None = None) -> bool:
         until_s = self._clock.monotonic() + timeout_s
         self._end_dead_sessions()
         while self.get(path) is not None:
             remaining_s = until_s - self._clock.monotonic()
             if remaining_s <= 0 or self._closing.wait(min(_GONE_POLL_S, remaining_s)):
+                return False
+            if given_up is not None and given_up.is_set():
                 return False
         return True
 

@@ -341,14 +341,16 @@ class ZooKeeperTree(NodeTree):
         if self._session != NO_SESSION and self._callbacks is not None and not self._closing.is_set():
             self._notices.post("lost", self._callbacks.lost)
 
-    def wait_until_gone(self, path: str, timeout_s: float) -> bool:
+    def wait_until_gone(self, path: str, timeout_s: float, given_up: threading.Event | None = None) -> bool:
         until_s = self._clock.monotonic() + timeout_s
         while True:
             touched = threading.Event()
             if not self._arm_node(path, touched.set):
                 return True
             while not touched.wait(min(_CLOSE_POLL_S, max(until_s - self._clock.monotonic(), 0.0))):
-                if self._closing.is_set() or self._clock.monotonic() >= until_s:
+                if self._closing.is_set() or (given_up is not None and given_up.is_set()):
+                    return False
+                if self._clock.monotonic() >= until_s:
                     return False
 
     def _arm_node(self, path: str, fired: Callable[[], None]) -> bool:

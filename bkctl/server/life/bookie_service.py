@@ -96,6 +96,7 @@ class BookieService:
         #: Whether the cluster knows the bookie, as far as its session says.
         self.registered = False
         self.shutting_down = False
+        self._leaving = False
         self.failure: BkctlError | None = None
         self.bookie_id = ""
         self._autorecovery: AutoRecoveryDaemon | None = None
@@ -121,6 +122,16 @@ class BookieService:
         except BaseException:
             await self.stop()
             raise
+
+    def leave(self) -> None:
+        """End a start that waits for the end of an old registration: it raises RegistrationEndedError.
+
+        So does a start that comes to its registration later. Never blocks.
+        """
+        self._leaving = True
+        # Without a store yet, the start sees the mark when it comes to its registration.
+        if self._metadata is not None:
+            self._metadata.registration.leave()
 
     async def stop(self) -> None:
         """Flush and stop the bookie. Raises StorageError for entries not flushed; the journals have them."""
@@ -280,6 +291,8 @@ class BookieService:
             endpoints.insert(0, Endpoint("httpserver", http_port, self.config.http.host, "http"))
         service_info = encode_bookie_service_info(BookieServiceInfo(tuple(endpoints)))
         registration = self._metadata.registration
+        if self._leaving:
+            registration.leave()
         self._registrar = ModeRegistrar(
             self._mode, lambda mode: registration.register(self.bookie_id, mode, service_info), self._failed
         )
@@ -300,6 +313,8 @@ class BookieService:
         registration, registrar = self._metadata.registration, self._registrar
         registration.remove_session_listener(self)
         self.registered = False
+        # A registration that still waits would hold up the two calls below.
+        registration.leave()
         gone = asyncio.Event()
 
         def unregister() -> None:

@@ -16,6 +16,7 @@ from bkctl import __version__
 from bkctl.allocator import give_freed_memory_back, share_arenas
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import BkctlError
+from bkctl.metadata.api import RegistrationEndedError
 from bkctl.server.life import cyclic_collector
 from bkctl.server.life.bookie_service import BookieService, StartReport
 from bkctl.server.life.event_loop import loop_name, new_event_loop
@@ -111,11 +112,14 @@ async def _serve(
     await _saying(partial(manager.starting, "replaying journals"), manager, starting, signals.first)
     if starting.done():
         return await _until_the_end(service, starting.result(), signals.first, started, manager)
-    # A start is not cut short: what it has replayed is flushed.
+    # A start is not cut short, as what it has replayed is flushed; but it waits for no other process.
+    service.leave()
     leaving_s = loop.time()
     await _saying(partial(manager.stopping, "ending the start"), manager, starting)
     try:
         starting.result()
+    except RegistrationEndedError as error:
+        _log.info("the start ended: %s", error)
     except BkctlError as error:
         if signals.first.exception() is not error:  # that one is what the process ends by
             _log.error("the start ended: %s", error)

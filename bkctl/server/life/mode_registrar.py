@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.errors import BkctlError
-from bkctl.metadata.api import RegistrationMode
+from bkctl.metadata.api import RegistrationEndedError, RegistrationMode
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +70,8 @@ class ModeRegistrar:
             while not self._stopping and (mode := self._mode()) is not self._registered:
                 try:
                     self._register(mode)
+                except RegistrationEndedError:
+                    return True  # the bookie leaves, and no later attempt has another end
                 except BkctlError as error:
                     # It is unknown how far the call came. Clients that see the old mode learn the new one
                     # from the bookie's answers.

@@ -9,6 +9,7 @@ import resource
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -18,6 +19,8 @@ import pytest
 from bkctl.config.bookie import BookieConfig
 from bkctl.config.loader import load
 from bkctl.errors import StorageError
+from bkctl.metadata.api import RegistrationMode
+from bkctl.metadata.uri import open_metadata_store, parse_metadata_uri
 from bkctl.server.life import foreground
 from bkctl.server.life.bookie_service import BookieService, StartReport
 from bkctl.server.life.event_loop import new_event_loop
@@ -102,6 +105,40 @@ def test_a_signal_during_a_start_ends_in_the_line_that_it_stopped(
         assert foreground.serve(config, accept_loss=False, started=started) is signal.SIGTERM
     assert ("the start ended: registered" in caplog.text) is fails
     assert caplog.messages[-1] == "stopped"
+
+
+def test_a_start_that_waits_for_an_old_registration_ends_at_once(
+    config: BookieConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Waits(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "still registered" in record.getMessage():
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def started(_: StartReport) -> None:
+        raise AssertionError("it was to end")
+
+    config = replace(config, identity=replace(config.identity, bookie_id="b"))
+    Path(parse_metadata_uri(config.metadata.uri).location).parent.mkdir()
+    with open_metadata_store(config.metadata.uri) as other:
+        other.layout.initialise_cluster()
+        other.registration.register("b", RegistrationMode.WRITABLE, b"theirs")
+        logger, handler = logging.getLogger("bkctl.metadata.registration"), Waits()
+        logger.addHandler(handler)
+        try:
+            with caplog.at_level(logging.INFO):
+                assert foreground.serve(config, accept_loss=False, started=started) is signal.SIGTERM
+        finally:
+            logger.removeHandler(handler)
+        found = other.registration.registration("b")
+    assert found is not None
+    assert found.service_info == b"theirs"
+    assert caplog.messages[-1] == "stopped"
+    assert "another session" not in caplog.text
+    assert not any(record.levelno >= logging.ERROR for record in caplog.records)
+    # Well below the session's time and a half, which is fifteen seconds.
+    assert caplog.records[-1].__dict__["seconds"] < 8
+    assert not (Path(config.directories.ledgers[0]) / "current/DIRTY").exists()
 
 
 def test_a_long_stop_asks_for_time_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
