@@ -51,16 +51,14 @@ class _LoadConnection:
         self._pending = memoryview(b"")
         # Received into, because allocating for the largest piece costs more than a small one.
         self._received = memoryview(bytearray(_RECEIVE_BYTES))
-        address = (settings.host, settings.port)
+        self._address = f"{settings.host}:{settings.port}"
         try:
-            self.socket = socket.create_connection(address, timeout=10)
+            self.socket = socket.create_connection((settings.host, settings.port), timeout=10)
         except OSError as error:
-            raise ConnectionFailedError(
-                f"{settings.host}:{settings.port}: {error.strerror or error}"
-            ) from error
+            raise self._failed(error) from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
-            self.socket = secured(self.socket, tls, settings.host, f"{settings.host}:{settings.port}")
+            self.socket = secured(self.socket, tls, settings.host, self._address)
         self.socket.setblocking(False)
 
     def send(self, allowance: int, due_s: float | None = None) -> int:
@@ -83,6 +81,8 @@ class _LoadConnection:
                 written = self.socket.send(self._pending)
             except _NOT_YET:
                 return began
+            except OSError as error:
+                raise self._failed(error) from error
             self._pending = self._pending[written:]
 
     def wait_to_receive(self, seconds: float) -> None:
@@ -103,8 +103,10 @@ class _LoadConnection:
             size = self.socket.recv_into(self._received)
         except _NOT_YET:
             return 0
+        except OSError as error:
+            raise self._failed(error) from error
         if not size:
-            raise ConnectionFailedError("the bookie closed a connection")
+            raise ConnectionFailedError(f"{self._address}: the bookie closed a connection")
         answered = self.answers.feed(bytes(self._received[:size]))
         self.outstanding -= answered
         now = time.perf_counter()
@@ -120,6 +122,9 @@ class _LoadConnection:
             else:
                 self._sent[0][1] = count - taken
         return answered
+
+    def _failed(self, error: OSError) -> ConnectionFailedError:
+        return ConnectionFailedError(f"{self._address}: {error.strerror or error}")
 
     def close(self) -> None:
         """Close the socket."""
@@ -151,8 +156,8 @@ def run_load(
 ) -> LoadReport:
     """Put the load on the bookie and measure; ``on_measure`` is called when the warm-up is over.
 
-    Raises ConnectionFailedError when the bookie cannot be reached, closes a connection, falls silent or does
-    not go on in TLS; UsageError for certificates that cannot be used.
+    Raises ConnectionFailedError when the bookie cannot be reached, closes or resets a connection, falls
+    silent or does not go on in TLS; UsageError for certificates that cannot be used.
     """
     connections: list[_LoadConnection] = []
     tls = None if settings.tls is None else client_context(settings.tls)

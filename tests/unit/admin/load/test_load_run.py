@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import struct
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -94,8 +97,44 @@ def test_a_peer_that_closes_ends_the_run() -> None:
         peer, _ = listener.accept()
         peer.close()
         client.socket.setblocking(True)
-        with pytest.raises(ConnectionFailedError, match="closed"):
+        with pytest.raises(ConnectionFailedError, match=f":{settings.port}: .*closed"):
             client.receive([])
+        client.close()
+
+
+@pytest.mark.parametrize(("connections", "window"), [(1, 1), (4, 128)])
+@pytest.mark.parametrize("rate", [None, 400.0])
+def test_a_peer_that_resets_ends_the_run(connections: int, window: int, rate: float | None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def reset() -> None:
+            with contextlib.suppress(OSError):  # the listener is closed
+                while True:
+                    peer, _ = listener.accept()
+                    peer.recv(1000)
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    peer.close()
+
+        thread = threading.Thread(target=reset)
+        thread.start()
+        port = listener.getsockname()[1]
+        settings = LoadSettings(
+            "127.0.0.1", port, connections=connections, window=window, rate_per_s=rate, seconds=5
+        )
+        with pytest.raises(ConnectionFailedError, match=rf"127\.0\.0\.1:{port}: .*(reset|pipe)"):
+            run_load(settings, reads=False)
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_a_reset_while_something_is_sent_ends_the_run() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        settings = LoadSettings("127.0.0.1", port, connections=1, window=8)
+        client = run._LoadConnection(settings, 0, reads=False)
+        client.socket.shutdown(socket.SHUT_WR)
+        with pytest.raises(ConnectionFailedError, match=f":{port}: .*pipe"):
+            client.send(8)
         client.close()
 
 
