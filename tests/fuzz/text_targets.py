@@ -468,9 +468,11 @@ def http_body(data: bytes) -> None:
         return data
 
     request.read = read
-    with suppress(UsageError):
-        found = _loop().run_until_complete(replies.body_object(request, "an object"))
-        assert isinstance(found, dict)
+    for encoding in ("", "gzip", "deflate"):
+        request.headers = {"Content-Encoding": encoding}
+        with suppress(UsageError):
+            found = _loop().run_until_complete(replies.body_object(request, "an object"))
+            assert isinstance(found, dict)
     with suppress(ConnectionFailedError):
         from bkctl.admin.top.live import _json
 

@@ -32,6 +32,7 @@ from bkctl.engine.gc.policy import Kind, Request
 from bkctl.engine.gc.reports import CollectorStatus
 from bkctl.errors import UsageError
 from bkctl.server.http.replies import NotStartedError, as_json, body_object, engine_of, json_text, text
+from bkctl.server.http.request_body import body_of
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -151,7 +152,7 @@ def _java_details(status: CollectorStatus) -> dict[str, object]:
 
 async def _flags(request: web.Request, *names: str) -> dict[str, bool]:
     """Read the booleans among ``names`` of a body that may be missing. Raises UsageError."""
-    if not (await request.read()).strip():
+    if not (await body_of(request)).strip():
         return {}
     expected = " and ".join(f'"{name}": true or false' for name in names)
     values = await body_object(request, f"a JSON object with {expected}")

@@ -13,6 +13,7 @@ from bkctl.server.http.bounded_listener import BoundedListener
 from bkctl.server.http.failed_attempts import WAITING_MAX, FailedAttempts
 from bkctl.server.http.guard import Guard, read_token
 from bkctl.server.http.replies import failure, scrape, text
+from bkctl.server.http.request_body import BODY_BYTES_MAX, body_of
 from bkctl.server.http.store_threads import StoreThreads
 from bkctl.server.wire.descriptor_limit import descriptor_limit, http_connections_max
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from bkctl.metrics.scrape import Scrape
     from bkctl.server.http.replies import Handler
 
-_BODY_BYTES_MAX = 64 << 10
 #: How long a stop waits for an answer that is being made.
 _SHUTDOWN_TIMEOUT_S = 5.0
 #: How long a request's body may take to come.
@@ -86,12 +86,13 @@ class GuardedHttp(abc.ABC):
             finally:
                 self._bounded.request_ends(transport)
 
-        application = web.Application(client_max_size=_BODY_BYTES_MAX, middlewares=[around])
+        application = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[around])
         self._add_routes(application.router)
         self._runner = web.AppRunner(
             application,
             access_log=None,
             handle_signals=False,
+            auto_decompress=False,
             # The library waits so long for an answer, and once more when it has been cancelled.
             shutdown_timeout=_SHUTDOWN_TIMEOUT_S / 2,
         )
@@ -206,10 +207,13 @@ def _raised_answer() -> type[web.HTTPException]:
 
 
 async def _has_come(request: web.Request) -> bool:
-    """Read a request's body, which is kept for the handler; False when its sender stops half-way."""
+    """Read a request's body, which is kept for the handler; False when its sender stops half-way.
+
+    Raises UsageError for one that cannot be unpacked, also where the handler takes none.
+    """
     try:
         async with asyncio.timeout(_BODY_TIMEOUT_S):
-            await request.read()
+            await body_of(request)
     except TimeoutError:
         return False
     return True

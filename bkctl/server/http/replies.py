@@ -13,6 +13,7 @@ from bkctl.errors import (
     RefusedError,
     UsageError,
 )
+from bkctl.server.http.request_body import body_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -155,7 +156,7 @@ def flag(request: web.Request, name: str) -> bool:
 
 async def body_object(request: web.Request, expected: str) -> dict[str, object]:
     """Read the JSON object in a body; ``expected`` says what should be there. Raises UsageError."""
-    content = await request.read()
+    content = await body_of(request)
     try:
         values = json.loads(content)
     except (ValueError, RecursionError):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,73 @@ def test_a_body_that_is_no_mode_changes_nothing(bookie: EmbeddedBookie, body: st
 
 def test_a_body_without_end_is_cut_off(bookie: EmbeddedBookie) -> None:
     assert ask(bookie, "PUT", READ_ONLY, b" " * (70 << 10))[0] == 413
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", b"no gzip"),
+        ("gzip", gzip.compress(b'{"readOnly": false}')[:-9]),
+        ("gzip", gzip.compress(b'{"readOnly": false}')[:5]),
+        ("deflate", b"no deflate"),
+        ("deflate", zlib.compress(b'{"readOnly": false}')[:-5]),
+        ("br", b"no brotli"),
+        ("zstd", b"no zstd"),
+        ("compress", b"{}"),
+        ("gzip, gzip", b"{}"),
+        ("x" * 5000, b"{}"),
+        ("gzip", gzip.compress(b" " * (70 << 10))),
+        ("gzip", gzip.compress(b"{}") + b"more"),
+    ],
+)
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+def test_a_body_that_is_not_as_it_is_called_is_refused(
+    bookie: EmbeddedBookie,
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+    encoding: str,
+    body: bytes,
+    chunked: bool,
+) -> None:
+    assert bookie.http_port is not None
+    connection = http.client.HTTPConnection("127.0.0.1", bookie.http_port, timeout=20)
+    path = "/api/v1/bookie/state/readonly" if method == "PUT" else "/heartbeat"
+    with caplog.at_level("WARNING"):
+        connection.request(
+            method,
+            path,
+            iter([body]) if chunked else body,
+            {"Content-Encoding": encoding},
+            encode_chunked=chunked,
+        )
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    connection.close()
+    assert answer.status == 400
+    assert "Content-Encoding" in text
+    assert len(text) < 300
+    assert "Traceback" not in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [("gzip", gzip.compress), ("deflate", zlib.compress), ("identity", bytes), ("GZip", gzip.compress)],
+)
+def test_a_packed_body_is_read(
+    bookie: EmbeddedBookie, encoding: str, packed: Callable[[bytes], bytes]
+) -> None:
+    assert bookie.http_port is not None
+    for body in (b'{"readOnly": 1}', b""):
+        connection = http.client.HTTPConnection("127.0.0.1", bookie.http_port, timeout=20)
+        connection.request(
+            "PUT", "/api/v1/bookie/state/readonly", packed(body), {"Content-Encoding": encoding}
+        )
+        answer = connection.getresponse()
+        assert answer.status == 400
+        assert "readOnly" in answer.read().decode()
+        connection.close()
 
 
 def test_a_scrape_says_its_format(bookie: EmbeddedBookie) -> None:
