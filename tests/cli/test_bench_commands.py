@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,6 +73,24 @@ def test_nobody_listens(run_cli: Run) -> None:
     result = run_cli("bench", "add", "127.0.0.1:1", *SHORT)
     assert result.exit_code not in (0, 1, 2)
     assert "refused" in result.stderr
+
+
+def test_a_bookie_that_resets_its_connections(run_cli: Run) -> None:
+    def reset(listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        peer.recv(1)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        thread = threading.Thread(target=reset, args=[listener])
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        result = run_cli("bench", "add", address, "--connections", 1, "--seconds", 5)
+        thread.join()
+    assert result.exit_code == 5
+    assert f"{address}: Connection reset" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["add", "read"])
