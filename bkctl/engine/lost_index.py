@@ -26,7 +26,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from posixpath import basename
 from typing import NamedTuple
 
 from bkctl.codec.entry import EntryBatch
@@ -40,7 +39,7 @@ from bkctl.engine.settings import BookieSettings
 from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import (
-    LAST_MARK_NAME,
+    BookieDirectory,
     LogFile,
     current,
     home_of,
@@ -135,10 +134,9 @@ def find_lost_indexes(
                 found.append(LostIndex(number, place, parts, log.path, *record))
                 break
         else:
-            if _rows_lost(place, parts) and _has_mark(filesystem, place):
-                flushed = _flushed(filesystem, journals(), number, len(places))
-                if flushed is not None:
-                    found.append(LostIndex(number, place, parts, *flushed, logs_lost=True))
+            flushed = _flushed(filesystem, place, parts, journals, (number, len(places)))
+            if flushed is not None:
+                found.append(LostIndex(number, place, parts, *flushed, logs_lost=True))
     return found
 
 
@@ -223,43 +221,56 @@ def put_in_limbo(
 
 def _logs(filesystem: FileSystem, directories: Sequence[str]) -> list[LogFile]:
     """Return the logs of ledger directories that may hold records."""
-    there = [directory for directory in directories if filesystem.status(directory) is not None]
-    logs = (log for directory in there for log in inspect_directory(filesystem, directory).logs)
+    logs = (log for directory in _inspected(filesystem, directories) for log in directory.logs)
     return [log for log in logs if log.size_bytes and not log.compaction]
+
+
+def _inspected(filesystem: FileSystem, directories: Sequence[str]) -> list[BookieDirectory]:
+    there = [directory for directory in directories if filesystem.status(directory) is not None]
+    return [inspect_directory(filesystem, directory) for directory in there]
 
 
 def _rows_lost(place: IndexPlace, parts: Mapping[str, str]) -> bool:
     return LEDGERS in parts or place.kind.has_file_per_ledger
 
 
-def _has_mark(filesystem: FileSystem, place: IndexPlace) -> bool:
-    """Return whether a flush of these ledger directories has set a mark; a new directory has none."""
-    names = (f"{directory}/{name}" for directory in place.logs for name in _names(filesystem, directory))
-    return any(LAST_MARK_NAME.fullmatch(basename(name)) for name in names)
-
-
-def _names(filesystem: FileSystem, directory: str) -> Sequence[str]:
-    return filesystem.names(directory) if filesystem.status(directory) is not None else ()
-
-
 def _flushed(
-    filesystem: FileSystem, journals: Iterable[JournalPlace], number: int, count: int
+    filesystem: FileSystem,
+    place: IndexPlace,
+    parts: Mapping[str, str],
+    journals: Callable[[], Iterable[JournalPlace]],
+    number_of: tuple[int, int],
 ) -> tuple[str, int, int] | None:
-    """Return a journal, and ledger and entry of a record in front of its mark, of one of ``count`` places."""
-    for place in journals:
-        found = map(parse_journal_name, _names(filesystem, place.directory))
-        for journal in sorted(each for each in found if each is not None):
-            if journal > place.mark.journal_id:
+    """Return a journal, and ledger and entry of a record in front of its mark, which the place has had.
+
+    ``number_of`` are the number of the place and how many there are. None unless the rows of the ledgers are
+    lost, and the place has a mark of its own: a new directory has none.
+    """
+    if not _rows_lost(place, parts):
+        return None
+    if not any(directory.last_marks for directory in _inspected(filesystem, place.logs)):
+        return None
+    number, count = number_of
+    for journal_place in journals():
+        for path, journal in _journals(filesystem, journal_place.directory):
+            if journal > journal_place.mark.journal_id:
                 break
-            path = f"{place.directory}/{journal_name(journal)}"
+            end = journal_place.mark.offset if journal == journal_place.mark.journal_id else None
             with JournalScan(filesystem, path) as scan:
-                for batch in scan.batches():
-                    for index, ledger in enumerate(batch.ledgers):
-                        if journal == place.mark.journal_id and batch.offset(index) >= place.mark.offset:
-                            break
-                        if ledger % count == number and ledger >= 0 <= batch.entries[index]:
-                            return path, ledger, batch.entries[index]
+                for batch in scan.batches(end):
+                    for ledger, entry in zip(batch.ledgers, batch.entries, strict=True):
+                        if ledger % count == number and ledger >= 0 <= entry:
+                            return path, ledger, entry
     return None
+
+
+def _journals(filesystem: FileSystem, directory: str) -> list[tuple[str, int]]:
+    """Return path and id of each journal in a directory, which may not be there, the oldest first."""
+    if filesystem.status(directory) is None:
+        return []
+    found = map(parse_journal_name, filesystem.names(directory))
+    ids = sorted(each for each in found if each is not None)
+    return [(f"{directory}/{journal_name(each)}", each) for each in ids]
 
 
 def _unjournaled(
@@ -322,14 +333,11 @@ class _JournaledEntries:
         return at < len(entries) and entries[at] == entry
 
     def _read(self, filesystem: FileSystem, place: JournalPlace) -> None:
-        if filesystem.status(place.directory) is None:
-            return
-        found = map(parse_journal_name, filesystem.names(place.directory))
-        for journal in sorted(each for each in found if each is not None):
+        for path, journal in _journals(filesystem, place.directory):
             if journal < place.mark.journal_id:
                 continue
             start = place.mark.offset if journal == place.mark.journal_id else 0
-            with JournalScan(filesystem, f"{place.directory}/{journal_name(journal)}", start=start) as scan:
+            with JournalScan(filesystem, path, start=start) as scan:
                 for batch in scan.batches():
                     for ledger, entry in zip(batch.ledgers, batch.entries, strict=True):
                         self._entries.setdefault(ledger, array("q")).append(entry)

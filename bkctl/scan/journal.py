@@ -7,6 +7,7 @@ there is damage or the trace of a power cut depends on the last mark, which :cla
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -260,11 +261,18 @@ class JournalScan:
         padded = self.head.version >= codec.PADDED_FROM
         return range_lacks_a_sector(self.file, start, end, padded=padded)
 
-    def batches(self) -> Iterator[EntryBatch]:
-        """Yield the entries alone."""
+    def batches(self, end: int | None = None) -> Iterator[EntryBatch]:
+        """Yield the entries alone; with ``end`` those whose records begin in front of that offset."""
         for item in self:
-            if isinstance(item, EntryBatch):
+            if not isinstance(item, EntryBatch):
+                continue
+            if end is None or item.offset(len(item) - 1) < end:
                 yield item
+                continue
+            front, _ = item.split(bisect_left(item.starts, end - item.base))
+            if len(front):
+                yield front
+            return
 
     def __enter__(self) -> JournalScan:
         return self

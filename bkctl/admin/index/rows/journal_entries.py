@@ -7,7 +7,6 @@ well, such a journal is the only proof left that the entry was ever there.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
 
@@ -45,10 +44,8 @@ def kept_entries(
         except NotFoundError:
             continue
         with scan:
-            for item in scan:
-                if isinstance(item, EntryBatch):
-                    front, _ = item.split(bisect_left(item.starts, end - item.base))
-                    yield from rows_of(front, choose)
+            for batch in scan.batches(end):
+                yield from rows_of(batch, choose)
         advance(journal.size_bytes)
 
 
