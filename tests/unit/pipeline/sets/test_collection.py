@@ -40,6 +40,13 @@ def logs_of(bookie: Path) -> list[Path]:
     return sorted(bookie.glob("ledgers/current/*.log"), key=lambda path: path.stat().st_size)
 
 
+def break_digest(log: Path) -> None:
+    """Change a byte of the first entry's digest or payload."""
+    data = bytearray(log.read_bytes())
+    data[1024 + 4 + 40] ^= 1
+    log.write_bytes(bytes(data))
+
+
 def rows_of_set(one: Collected, table: str) -> list[dict[str, Any]]:
     found = [row for file in one.complete.files(table) for row in pq.read_table(file).to_pylist()]
     return sorted(found, key=repr)
@@ -50,10 +57,7 @@ def test_a_job_says_over_a_set_what_it_says_over_files(
     job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bookie = copied(tmp_path / "bookie")
-    log = logs_of(bookie)[-1]
-    data = bytearray(log.read_bytes())
-    data[1024 + 4 + 40] ^= 1
-    log.write_bytes(bytes(data))
+    break_digest(logs_of(bookie)[-1])
     one = collected(bookie, tmp_path / "sets")
     assert (one.complete.manifest.verdict, one.exit_code) == ("found", 1)
     monkeypatch.setattr(set_inputs, "read_cluster", lambda *_: Cluster())
@@ -150,10 +154,7 @@ def test_rows_whose_digests_were_not_checked_are_not_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bookie = copied(tmp_path / "bookie")
-    log = logs_of(bookie)[-1]
-    data = bytearray(log.read_bytes())
-    data[1024 + 4 + 40] ^= 1
-    log.write_bytes(bytes(data))
+    break_digest(logs_of(bookie)[-1])
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt

@@ -252,6 +252,20 @@ def test_full_disks_may_end_it(tmp_path: Path) -> None:
         EmbeddedBookie(tmp_path, overrides=full).start()
 
 
+def flushes_s(monkeypatch: pytest.MonkeyPatch, behind: threading.Event) -> list[float]:
+    """Return a list that gets the time of each flush at a stop; ``behind`` is set then."""
+    times_s: list[float] = []
+    clear = own_directories.clear_dirty
+
+    def clearing(*arguments: Any) -> None:
+        times_s.append(time.monotonic())
+        clear(*arguments)
+        behind.set()
+
+    monkeypatch.setattr(own_directories, "clear_dirty", clearing)
+    return times_s
+
+
 def test_a_metadata_store_that_hangs_does_not_keep_a_stop_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,17 +275,9 @@ def test_a_metadata_store_that_hangs_does_not_keep_a_stop_waiting(
         answered.wait(20)
         raise ConnectionFailedError("too late")
 
-    flushed_s: list[float] = []
-    clear = own_directories.clear_dirty
-
-    def clearing(*arguments: Any) -> None:
-        flushed_s.append(time.monotonic())
-        clear(*arguments)
-        answered.set()
-
+    flushed_s = flushes_s(monkeypatch, answered)
     monkeypatch.setattr(bookie_service, "UNREGISTER_TIMEOUT_S", 0.2)
     monkeypatch.setattr(TreeRegistrationManager, "unregister", hangs)
-    monkeypatch.setattr(own_directories, "clear_dirty", clearing)
     bookie = EmbeddedBookie(tmp_path)
     bookie.start()
     began_s = time.monotonic()
@@ -295,15 +301,7 @@ def test_requests_that_wait_for_the_store_keep_nobody_else_waiting(
     bookie = EmbeddedBookie(tmp_path)
     bookie.start()
     monkeypatch.setattr(TreeRegistrationManager, "bookies", hangs)
-    flushed_s: list[float] = []
-    clear = own_directories.clear_dirty
-
-    def clearing(*arguments: Any) -> None:
-        flushed_s.append(time.monotonic())
-        clear(*arguments)
-        answered.set()
-
-    monkeypatch.setattr(own_directories, "clear_dirty", clearing)
+    flushed_s = flushes_s(monkeypatch, answered)
 
     def lists() -> None:
         with contextlib.suppress(OSError, http.client.HTTPException):
