@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Protocol
 
+#: Of a grant: a master key of 20 bytes and a ledger id.
+GRANT_BYTES = 28
+
 #: The number of this interface. A compiled twin that was built with another one is not used.
 API = 8
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from array import array
 from typing import Generic, TypeVar
 
+from bkctl._kernels._api import GRANT_BYTES
 from bkctl._kernels._counters import LedgerUse
-
-GRANT_BYTES = 28
 
 _Use = TypeVar("_Use", bound=LedgerUse)
 

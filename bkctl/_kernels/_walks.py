@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from hashlib import sha1
 from itertools import chain
 
@@ -11,11 +12,11 @@ from bkctl._kernels._columns import column_of, numbers_of
 
 _RECORD_HEAD = struct.Struct(">iqq")
 _I32 = struct.Struct(">i")
-_I64 = struct.Struct(">q")
 _KEY_BYTES = 16
 _HEADER_BYTES = 32
-_CRC32C_BYTES = 4
-_CRC32_BYTES = 8
+#: Digests as they stand in an entry.
+_CRC32C = struct.Struct(">I")
+_CRC32 = struct.Struct(">q")
 _MAC_BYTES = 20
 _HMAC_BLOCK = 64
 
@@ -62,38 +63,35 @@ def failing_crc32c(buffer: bytes, starts: list[int], sizes: list[int]) -> list[i
     """Return the indices of the records whose CRC-32C does not check; too short ones included."""
     from crc32c import crc32c  # its import costs 20 ms, which commands that digest nothing need not pay
 
-    failing = []
-    view = memoryview(buffer)
-    unpack = _I32.unpack_from
-    smallest = _HEADER_BYTES + _CRC32C_BYTES
-    for index, start in enumerate(starts):
-        size = sizes[index]
-        if size < smallest:
-            failing.append(index)
-            continue
-        digest = start + 4 + _HEADER_BYTES
-        body = digest + _CRC32C_BYTES
-        value = crc32c(view[body : start + 4 + size], crc32c(buffer[start + 4 : digest]))
-        if value != unpack(buffer, digest)[0] & 0xFFFFFFFF:
-            failing.append(index)
-    return failing
+    return _failing(crc32c, _CRC32C, buffer, starts, sizes)
 
 
 def failing_crc32(buffer: bytes, starts: list[int], sizes: list[int]) -> list[int]:
     """Return the indices of the records whose CRC-32 does not check; too short ones included."""
+    return _failing(zlib.crc32, _CRC32, buffer, starts, sizes)
+
+
+def _failing(
+    checksum: Callable[..., int],
+    digest_form: struct.Struct,
+    buffer: bytes,
+    starts: list[int],
+    sizes: list[int],
+) -> list[int]:
+    """Return the indices of the records whose digest is not the checksum of all that is not the digest."""
     failing = []
     view = memoryview(buffer)
-    unpack = _I64.unpack_from
-    crc32 = zlib.crc32
-    smallest = _HEADER_BYTES + _CRC32_BYTES
+    unpack = digest_form.unpack_from
+    digest_bytes = digest_form.size
+    smallest = _HEADER_BYTES + digest_bytes
     for index, start in enumerate(starts):
         size = sizes[index]
         if size < smallest:
             failing.append(index)
             continue
         digest = start + 4 + _HEADER_BYTES
-        body = digest + _CRC32_BYTES
-        value = crc32(view[body : start + 4 + size], crc32(buffer[start + 4 : digest]))
+        body = digest + digest_bytes
+        value = checksum(view[body : start + 4 + size], checksum(buffer[start + 4 : digest]))
         if value != unpack(buffer, digest)[0]:
             failing.append(index)
     return failing

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bkctl._kernels import LedgerUse
+from bkctl._kernels._api import GRANT_BYTES
 from bkctl.engine.lac_watches import LacWatch, LacWatches, notify_all
 from bkctl.errors import BookieError
 from bkctl.metrics.busiest_ledgers import UNCOUNTED
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from bkctl.engine.ledger_storage import LedgerStorage
 
 _I64 = struct.Struct(">q")
-#: Of a master key of 20 bytes and a ledger id.
-GRANT_BYTES = 28
 
 #: LAC of a ledger without confirmed entries.
 LAC_NONE = -1

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from bkctl._kernels import GrantTable
+from bkctl._kernels._api import GRANT_BYTES
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import BLOB_BYTES_MAX
@@ -17,7 +18,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.engine_thread import reported
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
-from bkctl.engine.ledger_descriptor import GRANT_BYTES, LAC_NONE, LedgerDescriptor, is_blank
+from bkctl.engine.ledger_descriptor import LAC_NONE, LedgerDescriptor, is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BadRequestError, BkctlError, CorruptionError, LedgerFencedError, UnauthorizedError
 

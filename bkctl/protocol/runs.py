@@ -40,7 +40,7 @@ from itertools import chain, repeat
 from operator import itemgetter
 
 from bkctl import _kernels
-from bkctl._kernels._api import AddColumns
+from bkctl._kernels._api import GRANT_BYTES, AddColumns
 from bkctl.codec import varint
 from bkctl.protocol import v3
 from bkctl.protocol.codes import V2_CODES, V3_CODES
@@ -57,7 +57,6 @@ _READ_HEADER = 0x02020000
 _OK = ResultCode.OK
 _STORED_HEAD = _HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[_OK])
 _READ_OK = struct.pack(">Ii", _READ_HEADER, 0)
-_GRANT_BYTES = 28
 _NUMBER_BYTES = 8
 #: The key of a body.
 KEY_OF = itemgetter(slice(_KEY_BYTES))
@@ -149,7 +148,7 @@ class PackedAddRun(AddRun):
 
     def _listed(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
         if self._lists is None:
-            distinct = _kernels.pieces_of(self.packed_grants, _GRANT_BYTES)
+            distinct = _kernels.pieces_of(self.packed_grants, GRANT_BYTES)
             grants = list(chain.from_iterable(map(repeat, distinct, array("q", self.counts))))
             bodies = [record[LENGTH_BYTES:] for record in _frames(self.records)]
             self._lists = grants, [body[:_KEY_BYTES] for body in bodies], bodies
