@@ -182,10 +182,9 @@ def _placed(
     from bkctl.commands.frame.cluster_options import open_cluster
     from bkctl.commands.frame.progress import progress
 
-    asked = options.deep and "index" in options.names and cluster is not None and cluster.is_known
-    if not asked or subject.cookie is None or not subject.cookie.has_fields:
+    bookie = _asked_for(subject, options)
+    if bookie is None or cluster is None or not cluster.is_known:
         return None
-    bookie = subject.cookie.bookie_host
     placed: dict[int, Sequence[Stripe]] = {}
     with (
         open_cluster(options.configuration) as store,
@@ -200,16 +199,22 @@ def _placed(
     return placed
 
 
+def _asked_for(subject: Subject, options: ExaminationOptions) -> str | None:
+    """Return the bookie whose entries are to be looked for; None where they are not, or nobody knows it."""
+    asked = options.deep and "index" in options.names
+    cookie = subject.cookie
+    return cookie.bookie_host if asked and cookie is not None and cookie.has_fields else None
+
+
 def _placed_in(
     dump: MetadataDump | None, subject: Subject, options: ExaminationOptions
 ) -> Mapping[int, Sequence[Stripe]]:
     """Return the entries of closed ledgers that a dump places on the bookie; none without --deep."""
     from bkctl.admin.index.check.placed_entries import stripes_on
 
-    asked = dump is not None and options.deep and "index" in options.names
-    if dump is None or not asked or subject.cookie is None or not subject.cookie.has_fields:
+    bookie = _asked_for(subject, options)
+    if bookie is None or dump is None:
         return {}
-    bookie = subject.cookie.bookie_host
     found = ((ledger, stripes_on(metadata, bookie)) for ledger, metadata in dump.ledgers.items())
     return {ledger: stripes for ledger, stripes in found if stripes}
 
