@@ -25,6 +25,7 @@ from bkctl.engine.gc.policy import Request
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal import Journal
+from bkctl.engine.keyless_ledgers import KeylessLedgers
 from bkctl.engine.ledger_descriptor import Done
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.ledger_table import LedgerTable
@@ -160,6 +161,7 @@ class Bookie:
             [storage.index_place for storage in self.storages],
             lambda: journal_places(self.settings, self.marks),
             lambda number: self.storages[number].lost_parts(),
+            None if self._cluster is None else KeylessLedgers(self._cluster).is_kept,
         )
         if not accept_loss:
             refuse_lost_indexes(self._filesystem, lost)

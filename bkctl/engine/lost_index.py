@@ -13,7 +13,13 @@ flush, and whose journal lacks a record of its log.
 
 Where no log is left to say so, the journals may: what stands in front of a directory's last mark was in its
 logs and in its index when the mark was set. So with the rows of its ledgers lost, and a mark of its own, such
-an entry in a journal that is kept says that the index was lost with the logs.
+an entry in a journal that is kept says that the index was lost with the logs. But where its ledger was
+deleted, nothing was lost. The cluster knows that. Without a cluster to ask, folders of index files count as
+the trace of a storage over such files that has lost its last ledger.
+
+Where there are several ledger directories, the others may say so too. A start makes the databases of all of
+them before it writes a mark. So where one has no database, and another one has databases and a mark, all that
+was in the first was lost, even if its cookie is there or was put back.
 
 An accepted loss puts every ledger of the directory into limbo: where the ledger rows are lost, the ledgers of
 the logs and of all kept journals; else those that have a row.
@@ -66,15 +72,16 @@ class LostIndex:
     """Databases of ledger directory ``number`` that are lost, each with "gone" or "empty".
 
     The entry, which stands in ``log``, is one that nothing but the logs has; with ``logs_lost``, ``log`` is a
-    journal, and the entry stands in front of the last mark.
+    journal, and the entry stands in front of the last mark. Without an entry, ``log`` is where another
+    directory of the bookie has its databases.
     """
 
     number: int
     place: IndexPlace
     databases: dict[str, str]
     log: str
-    ledger: int
-    entry: int
+    ledger: int | None
+    entry: int | None
     logs_lost: bool = False
 
     @property
@@ -86,6 +93,11 @@ class LostIndex:
     def found(self) -> str:
         """The description of what is wrong, in one sentence without an end."""
         names = " and ".join(f"{name} is {state}" for name, state in sorted(self.databases.items()))
+        if self.ledger is None:
+            return (
+                f"{self.place.databases}: {names}, and so are the logs, while {self.log} has databases and a"
+                " last mark, in front of which those of all ledger directories were made: the index was lost"
+            )
         if self.logs_lost:
             return (
                 f"{self.place.databases}: {names}, and so are the logs, while {self.log} has records in"
@@ -112,11 +124,13 @@ def find_lost_indexes(
     places: Sequence[IndexPlace],
     journals: Callable[[], Iterable[JournalPlace]],
     lost_parts: Callable[[int], Mapping[str, str]],
+    is_kept: Callable[[int], bool] | None = None,
 ) -> list[LostIndex]:
     """Find the ledger directories whose index is lost.
 
     ``lost_parts`` gives, by the number of the place, the parts of the index that are "gone" or "empty": that
-    have, and had, no rows. Journals and logs are read only where there is one. Raises StorageError.
+    have, and had, no rows. Journals and logs are read only where there is one. ``is_kept`` says,
+    where the cluster can be asked, whether it places a ledger on this bookie. Raises StorageError.
     """
     found: list[LostIndex] = []
     journaled: _JournaledEntries | None = None
@@ -134,9 +148,11 @@ def find_lost_indexes(
                 found.append(LostIndex(number, place, parts, log.path, *record))
                 break
         else:
-            flushed = _flushed(filesystem, place, parts, journals, (number, len(places)))
+            flushed = _flushed(filesystem, place, parts, journals, (number, len(places)), is_kept)
             if flushed is not None:
                 found.append(LostIndex(number, place, parts, *flushed, logs_lost=True))
+            elif not logs and (beside := _begun_beside(filesystem, places, number, parts)) is not None:
+                found.append(LostIndex(number, place, parts, beside, None, None, logs_lost=True))
     return found
 
 
@@ -154,8 +170,10 @@ def journal_places(settings: BookieSettings, marks: LastMarks) -> list[JournalPl
     ]
 
 
-def refuse_gone_indexes(filesystem: WritableFileSystem, settings: BookieSettings) -> None:
-    """Raise RefusedError where databases are gone and entry logs hold records.
+def refuse_gone_indexes(
+    filesystem: WritableFileSystem, settings: BookieSettings, is_kept: Callable[[int], bool]
+) -> None:
+    """Raise RefusedError where databases are gone, and logs, journals or other directories show a loss.
 
     To be asked before an engine opens the databases, which makes those that are missing.
     """
@@ -171,7 +189,7 @@ def refuse_gone_indexes(filesystem: WritableFileSystem, settings: BookieSettings
             if not is_key_value_store(filesystem, f"{databases}/{name}")
         }
 
-    lost = find_lost_indexes(filesystem, places, lambda: journal_places(settings, marks), gone)
+    lost = find_lost_indexes(filesystem, places, lambda: journal_places(settings, marks), gone, is_kept)
     refuse_lost_indexes(filesystem, lost)
 
 
@@ -240,6 +258,7 @@ def _flushed(
     parts: Mapping[str, str],
     journals: Callable[[], Iterable[JournalPlace]],
     number_of: tuple[int, int],
+    is_kept: Callable[[int], bool] | None,
 ) -> tuple[str, int, int] | None:
     """Return a journal, and ledger and entry of a record in front of its mark, which the place has had.
 
@@ -248,7 +267,9 @@ def _flushed(
     """
     if not _rows_lost(place, parts):
         return None
-    if not any(directory.last_marks for directory in _inspected(filesystem, place.logs)):
+    if not _has_mark(filesystem, place):
+        return None
+    if is_kept is None and _had_index_files(filesystem, place):
         return None
     number, count = number_of
     for journal_place in journals():
@@ -259,9 +280,39 @@ def _flushed(
             with JournalScan(filesystem, path) as scan:
                 for batch in scan.batches(end):
                     for ledger, entry in zip(batch.ledgers, batch.entries, strict=True):
-                        if ledger % count == number and ledger >= 0 <= entry:
+                        if not (ledger % count == number and ledger >= 0 <= entry):
+                            continue
+                        if is_kept is None or is_kept(ledger):
                             return path, ledger, entry
     return None
+
+
+def _begun_beside(
+    filesystem: FileSystem, places: Sequence[IndexPlace], number: int, parts: Mapping[str, str]
+) -> str | None:
+    """Return another place's databases that were there before a mark, None where this one may be new."""
+    place = places[number]
+    state = parts.get(LEDGERS)
+    if state is None or _had_index_files(filesystem, place):
+        return None
+    if state == "empty" and _has_mark(filesystem, place):
+        # Another bookie's directory that never had a ledger; nothing is gone of it.
+        return None
+    for other in places:
+        begun = other is not place and is_key_value_store(filesystem, f"{other.databases}/{LEDGERS}")
+        if begun and _has_mark(filesystem, other):
+            return other.databases
+    return None
+
+
+def _has_mark(filesystem: FileSystem, place: IndexPlace) -> bool:
+    return any(directory.last_marks for directory in _inspected(filesystem, place.logs))
+
+
+def _had_index_files(filesystem: FileSystem, place: IndexPlace) -> bool:
+    """Return whether a storage over index files was here last: their folders stay."""
+    directories = dict.fromkeys((*place.logs, place.databases))
+    return any(directory.has_idx_folders for directory in _inspected(filesystem, tuple(directories)))
 
 
 def _journals(filesystem: FileSystem, directory: str) -> list[tuple[str, int]]:

@@ -39,11 +39,12 @@ OpenStorages = Callable[[StorageParts], list[LedgerStorage]]
 class StorageChoice:
     """How a bookie is started with one storage.
 
-    ``refuse_gone`` raises RefusedError where an index is gone that logs hold records of; it is asked before
-    ``open``, which makes what is missing. ``refusal`` gives the refusal of a start over an index that
-    ``open`` could not read, or the error itself for anything else.
+    ``refuse_gone`` raises RefusedError where an index is gone that held something; it is asked before
+    ``open``, which makes what is missing. Its last argument says whether the cluster places a ledger here.
+    ``refusal`` gives the refusal of a start over an index that ``open`` could not read, or the error itself
+    for anything else.
     """
 
     open: OpenStorages
-    refuse_gone: Callable[[WritableFileSystem, BookieSettings], None]
+    refuse_gone: Callable[[WritableFileSystem, BookieSettings, Callable[[int], bool]], None]
     refusal: Callable[[BookieSettings, CorruptionError], BkctlError]

@@ -51,7 +51,7 @@ class DbLedgerStorage(StoredEntries):
 
     ``on_room`` is called without locks, from the thread that flushed, when a write cache has become free;
     ``on_no_space`` when a flush found the disk full, ``on_space`` when the next one has succeeded, both
-    before another flush begins.
+    before another flush begins. ``made`` are the databases that were not there before they were opened.
     """
 
     def __init__(
@@ -66,11 +66,13 @@ class DbLedgerStorage(StoredEntries):
         settings: StorageSettings,
         on_failure: Callable[[BkctlError], None],
         index_directory: str | None = None,
+        made: Collection[str] = (),
     ) -> None:
         super().__init__(entry_logger, locations, ledgers, clock, settings)
         self.directory = directory
         self.directories: Sequence[str] = (directory,)
         self.index_place = IndexPlace((directory,), index_directory or directory)
+        self._made = made
         self.on_room: Callable[[], None] | None = None
         self.on_no_space: Callable[[BkctlError], None] | None = None
         self.on_space: Callable[[], None] | None = None
@@ -217,9 +219,13 @@ class DbLedgerStorage(StoredEntries):
         return self.locations.count_estimate()
 
     def lost_parts(self) -> dict[str, str]:
-        """Return the databases that nothing was ever written to, each with "empty"."""
+        """Return the databases that were never written to: "empty", or "gone" where opening made them."""
         databases = {LOCATIONS: self.locations.never_written, LEDGERS: self.ledgers.never_written}
-        return {name: "empty" for name, never_written in databases.items() if never_written}
+        return {
+            name: "gone" if name in self._made else "empty"
+            for name, never_written in databases.items()
+            if never_written
+        }
 
     def note_written(self) -> None:
         """Note durably that both databases were written to. Raises StorageError."""

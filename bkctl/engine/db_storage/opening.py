@@ -15,7 +15,8 @@ from bkctl.engine.lost_index import damaged_index, refuse_gone_indexes
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_parts import StorageChoice, StorageParts
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
-from bkctl.scan.directory import current
+from bkctl.scan.directory import current, is_key_value_store
+from bkctl.storage_kinds import DB
 
 
 def open_db_storages(parts: StorageParts) -> list[LedgerStorage]:
@@ -40,6 +41,7 @@ def _open(parts: StorageParts, number: int) -> DbLedgerStorage:
     directory = current(settings.ledger_directories[number])
     index = current(settings.indexes[number])
     entry_logger = EntryLogger(directory, parts.filesystem, settings.entry_log, parts.clock)
+    made = {name for name in DB.indexes if not is_key_value_store(parts.filesystem, f"{index}/{name}")}
     with contextlib.ExitStack() as opened:
         locations = parts.open_store(f"{index}/locations", _locations_profile(settings))
         opened.callback(locations.close)
@@ -63,6 +65,7 @@ def _open(parts: StorageParts, number: int) -> DbLedgerStorage:
         ),
         on_failure=parts.on_failure,
         index_directory=index,
+        made=made,
     )
 
 

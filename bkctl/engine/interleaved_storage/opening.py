@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 
 from bkctl.config.server_keys.storage import StorageSettings
@@ -51,7 +52,9 @@ def open_interleaved_storage(parts: StorageParts) -> list[LedgerStorage]:
     ]
 
 
-def refuse_nothing(filesystem: WritableFileSystem, settings: BookieSettings) -> None:
+def refuse_nothing(
+    filesystem: WritableFileSystem, settings: BookieSettings, is_kept: Callable[[int], bool]
+) -> None:
     """Refuse nothing before the files are opened: opening them makes none that could hide a loss."""
 
 

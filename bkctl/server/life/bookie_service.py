@@ -29,6 +29,7 @@ from bkctl.directories.cookie_rules import CookieDecision
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.gradual_removal import GradualRemoval
+from bkctl.engine.keyless_ledgers import KeylessLedgers
 from bkctl.engine.replay import ReplayReport
 from bkctl.engine.storages import storage_of
 from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
@@ -239,7 +240,9 @@ class BookieService:
         ledgers = self.config.directories.ledgers
         settings = bookie_settings(self.config)
         if not self._accept_loss:
-            storage_of(settings).refuse_gone(self.filesystem, settings)
+            storage_of(settings).refuse_gone(
+                self.filesystem, settings, KeylessLedgers(self._live_ledgers).is_kept
+            )
         try:
             bookie = Bookie(
                 settings,

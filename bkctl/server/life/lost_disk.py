@@ -38,7 +38,7 @@ from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.config.bookie import BookieConfig
 from bkctl.directories.cookie_rules import DirectoryFacts, StoredCookie, cookie_of, decide
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
-from bkctl.kvstore.base import KeyValueStore, Operation, Put
+from bkctl.kvstore.base import KeyValueStore, Operation, Put, note_written
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME, current, home_of
 from bkctl.scan.index_databases import LEDGERS
@@ -299,6 +299,8 @@ class DiskRebuild:
                     batches[number] = []
             for number, store in stores.items():
                 store.write(batches[number], sync=True)
+                # Also where no ledger belongs there: a database without a write would count as lost.
+                note_written(store)
         finally:
             for store in stores.values():
                 store.close()

@@ -125,6 +125,15 @@ def test_exactly_the_ledgers_that_belong_on_the_disk_have_rows_in_limbo(machine:
     assert not machine.find().directories, "nothing is left to do"
 
 
+def test_a_disk_on_which_no_ledger_belongs_has_an_index_that_is_not_lost(machine: Machine) -> None:
+    """A database that was never written to keeps a bookie from starting, beside one that has lived."""
+    for ledger in (1, 5, 7):
+        machine.store.ledgers.delete_ledger(ledger, 0)
+    assert not machine.rebuild().run().ledgers
+    assert not machine.rows("/l1")
+    assert not machine.databases["/l1/current/ledgers"].crash().never_written
+
+
 def test_a_kill_at_any_step_leaves_no_bookie_that_starts_without_its_rows() -> None:
     steps = len(list(Machine().rebuild().steps(RebuiltRows())))
     assert steps == 4

@@ -11,14 +11,19 @@ from typing import Any
 
 import pytest
 
+from bkctl.admin.conversion.bookie_places import places_of, refuse_lost_index
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.errors import RecoveryFailedError
+from bkctl.codec.cookie import decode_cookie
 from bkctl.errors import LedgerLimboError, NoLedgerError, RefusedError
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 from bkctl.types import DigestType, ResultCode
+from bkctl.vfs import PosixFileSystem
 from tests.demo_client import DemoClient, body_of
+from tests.support.audited_cluster import ledger_metadata
 from tests.support.truthful_bookie import TruthfulBookie, started
 from tests.support.truthful_damage import cut_log
 
@@ -42,6 +47,13 @@ def lose(current: Path, databases: tuple[str, ...], *, emptied: bool) -> None:
         shutil.rmtree(current / name)
         if emptied:
             open_store(str(current / name), PROFILES[name], create=True).close()
+
+
+def place_on(bookie: EmbeddedBookie, ledger: int) -> None:
+    """Have the cluster know a ledger of a bookie."""
+    cookie = decode_cookie(Path(bookie.config.directories.ledgers[0], "current/VERSION").read_bytes())
+    with open_metadata_store(bookie.config.metadata.uri) as store:
+        store.ledgers.create_ledger(ledger, ledger_metadata((cookie.bookie_host,)))
 
 
 def serves(bookie: EmbeddedBookie) -> bool:
@@ -196,6 +208,7 @@ def test_logs_without_records_need_no_index(tmp_path: Path, content: bytes) -> N
 def test_an_index_that_is_lost_with_all_logs_refuses_the_start(tmp_path: Path, emptied: bool) -> None:
     """The journal has entries in front of the mark, which no replay brings back."""
     bookie = written(tmp_path)
+    place_on(bookie, LEDGER)
     current = tmp_path / "ledgers/current"
     lose(current, ("ledgers", "locations"), emptied=emptied)
     for log in current.glob("*.log"):
@@ -213,6 +226,47 @@ def test_an_index_that_is_lost_with_all_logs_refuses_the_start(tmp_path: Path, e
         accepting.stop()
     bookie.start()
     bookie.stop()
+
+
+@pytest.mark.parametrize("kept", [{"VERSION"}, {"VERSION", "lastMark"}], ids=["cookie", "cookie-and-mark"])
+def test_a_directory_that_was_emptied_beside_another_is_lost(tmp_path: Path, kept: set[str]) -> None:
+    """Its cookie was put back, and no journal has anything of it any more; the other one has lived."""
+    two = {"ledgerDirectories": f"{tmp_path}/ledgers,{tmp_path}/more", "journalMaxBackups": "0"}
+    bookie = written(tmp_path, **two)
+    with bookie:
+        pass
+    for path in (tmp_path / "more/current").iterdir():
+        if path.name not in kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=r"ledgers is gone.*/ledgers/current has.*--accept-loss"):
+            bookie.start()
+    # The loss is that of the entries of a ledger which the cluster still places there.
+    place_on(bookie, LEDGER)
+    with EmbeddedBookie(tmp_path, overrides=two, accept_loss=True) as accepting:
+        assert accepting.report is not None
+        assert accepting.report.recovery.lost_indexes == 1
+        with DemoClient(accepting.port) as client:
+            assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+    with bookie:
+        pass
+
+
+def test_an_emptied_bookie_over_index_files_becomes_one_over_databases(tmp_path: Path, run_cli: Run) -> None:
+    """All its ledgers were deleted, here and in the cluster, which the journals do not know."""
+    files = {"ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"}
+    bookie = written(tmp_path, **files)
+    with bookie:
+        assert bookie.service is not None
+        assert bookie.service.bookie is not None
+        for ledger in (LEDGER, LEDGER + 1):
+            bookie.service.bookie.delete_ledger(ledger)
+    for log in (tmp_path / "ledgers/current").glob("*.log"):
+        log.unlink()
+    assert run_cli("doctor", str(tmp_path / "ledgers"), str(tmp_path / "journal")).exit_code == 0
+    refuse_lost_index(PosixFileSystem(), places_of(bookie.config))
+    with EmbeddedBookie(tmp_path) as over_databases:
+        assert not serves(over_databases)
 
 
 def test_a_new_directory_has_lost_no_index(tmp_path: Path) -> None:
