@@ -159,6 +159,7 @@ class Connection:
         #: Set while there is a connection, and for good by a close: nobody waits for what will not come.
         self._up = threading.Event()
         self._closed = False
+        self._ending = threading.Lock()
         retry = KazooRetry(
             max_tries=-1,
             delay=settings.retry_backoff_start_ms / 1000,
@@ -312,11 +313,13 @@ class Connection:
         """End the session, and the waiting of others for a connection; a second call does nothing."""
         self._closed = True
         self._up.set()
-        # kazoo names every failure to close; there is nobody left whom it would help.
-        with contextlib.suppress(kazoo_errors.KazooException, OSError):
-            self._client.stop()
-        with contextlib.suppress(kazoo_errors.KazooException, OSError):
-            self._client.close()
+        # Of two threads that close, the second one waits: kazoo would let it close what has not stopped yet.
+        with self._ending:
+            # kazoo names every failure to close; there is nobody left whom it would help.
+            with contextlib.suppress(kazoo_errors.KazooException, OSError):
+                self._client.stop()
+            with contextlib.suppress(kazoo_errors.KazooException, OSError):
+                self._client.close()
 
 
 def _data_and_stat(answer: tuple[bytes | None, _Stat]) -> tuple[bytes, NodeStat]:

@@ -32,12 +32,12 @@ from bkctl.engine.gradual_removal import GradualRemoval
 from bkctl.engine.keyless_ledgers import KeylessLedgers
 from bkctl.engine.replay import ReplayReport
 from bkctl.engine.storages import storage_of
-from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
+from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, RefusedError, StorageError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.reopening import ReopeningStore
 from bkctl.kvstore.rocksdb_store import open_store
-from bkctl.metadata.api import MetadataStore, RegistrationMode
+from bkctl.metadata.api import MetadataStore, RegistrationEndedError, RegistrationMode
 from bkctl.server.life import mode_file, own_directories
 from bkctl.server.life.engine_settings import bookie_settings, server_settings
 from bkctl.server.life.http_ports import start_admin, start_metrics
@@ -98,6 +98,8 @@ class BookieService:
         self.registered = False
         self.shutting_down = False
         self._leaving = False
+        self._replaying = False
+        self._closing: asyncio.Future[None] | None = None
         self.failure: BkctlError | None = None
         self.bookie_id = ""
         self._autorecovery: AutoRecoveryDaemon | None = None
@@ -120,19 +122,33 @@ class BookieService:
         """Start everything. Raises the BkctlError that stands in the way; nothing is left running then."""
         try:
             return await self._start()
+        except ConnectionFailedError:
+            await self.stop()
+            # Of a store that was closed under a start that leaves.
+            self._require_stay()
+            raise
         except BaseException:
             await self.stop()
             raise
 
     def leave(self) -> None:
-        """End a start that waits for the end of an old registration: it raises RegistrationEndedError.
+        """End a start that waits for the metadata store: it raises RegistrationEndedError. Never blocks.
 
-        So does a start that comes to its registration later. Never blocks.
+        So does a start that comes to the store later. A replay is not cut short, and keeps the store: ledgers
+        would be put into limbo of which it does not say that they were deleted.
         """
         self._leaving = True
-        # Without a store yet, the start sees the mark when it comes to its registration.
-        if self._metadata is not None:
-            self._metadata.registration.leave()
+        # Without a store yet, the start sees the mark when it has one.
+        if self._metadata is None:
+            return
+        self._metadata.registration.leave()
+        if not self._replaying:
+            # A question that waits for its answer ends with the store, but only much later by its own limit.
+            self._closing = asyncio.ensure_future(asyncio.to_thread(self._metadata.close))
+
+    def _require_stay(self) -> None:
+        if self._leaving:
+            raise RegistrationEndedError("the bookie leaves, and was not registered")
 
     async def stop(self) -> None:
         """Flush and stop the bookie. Raises StorageError for entries not flushed; the journals have them."""
@@ -147,13 +163,19 @@ class BookieService:
             require_permitted_user(getpass.getuser(), config.identity.permitted_users)
         tls = None if config.tls is None else server_context(config.tls)
         metadata = await asyncio.to_thread(self._open_metadata)
+        self._require_stay()
         host = self._listening_host()
         bound = self._bind(host)
         port = int(bound.getsockname()[1])
         self.bookie_id = bookie_id(config.identity, port, SystemHostNames())
         decision = await asyncio.to_thread(self._claim_directories, metadata, port)
         unclean = own_directories.was_unclean(self.filesystem, config.directories.ledgers)
+        # In one turn of the loop: from here on the store stays.
+        self._require_stay()
+        self._replaying = True
         recovery = await asyncio.to_thread(self._start_engine)
+        self._replaying = False
+        self._require_stay()
         assert self.bookie is not None
         self.server = BookieServer(self.bookie, server_settings(config), self._clock, tls)
         if not config.statistics.enabled:

@@ -18,8 +18,10 @@ import pytest
 
 from bkctl.config.bookie import BookieConfig
 from bkctl.config.loader import load
-from bkctl.errors import StorageError
+from bkctl.errors import ConnectionFailedError, StorageError
 from bkctl.metadata.api import RegistrationMode
+from bkctl.metadata.embedded.tree import SqliteTree
+from bkctl.metadata.tree import Node
 from bkctl.metadata.uri import open_metadata_store, parse_metadata_uri
 from bkctl.server.life import foreground
 from bkctl.server.life.bookie_service import BookieService, StartReport
@@ -139,6 +141,31 @@ def test_a_start_that_waits_for_an_old_registration_ends_at_once(
     # Well below the session's time and a half, which is fifteen seconds.
     assert caplog.records[-1].__dict__["seconds"] < 8
     assert not (Path(config.directories.ledgers[0]) / "current/DIRTY").exists()
+
+
+@pytest.mark.parametrize("asked", ["/cookies/", "/available/"], ids=["cookies", "registration"])
+def test_a_start_that_waits_for_a_store_which_is_silent_ends_soon(
+    config: BookieConfig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """A question waits up to thirty seconds for its answer, or until the store is closed."""
+    get = SqliteTree.get
+
+    def silent(tree: SqliteTree, path: str) -> Node | None:
+        if asked in path:
+            os.kill(os.getpid(), signal.SIGTERM)
+            tree._closing.wait(15)
+            raise ConnectionFailedError("no answer")
+        return get(tree, path)
+
+    def started(_: StartReport) -> None:
+        raise AssertionError("it was to end")
+
+    monkeypatch.setattr(SqliteTree, "get", silent)
+    with caplog.at_level(logging.INFO):
+        assert foreground.serve(config, accept_loss=False, started=started) is signal.SIGTERM
+    assert caplog.messages[-1] == "stopped"
+    assert not any(record.levelno >= logging.ERROR for record in caplog.records)
+    assert caplog.records[-1].__dict__["seconds"] < 10
 
 
 def test_a_long_stop_asks_for_time_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
