@@ -11,6 +11,9 @@ from typing import Generic, TypeVar
 from bkctl._kernels._api import GRANT_BYTES
 from bkctl._kernels._counters import LedgerUse
 
+#: Adds to one ledger that are noted at once: sums of them have a place in 64 bits.
+_ADDS_MAX = (1 << 31) - 1
+
 _Use = TypeVar("_Use", bound=LedgerUse)
 
 
@@ -82,8 +85,8 @@ class GrantTable(Generic[_Use]):
 
         The three are columns, ``entry_bytes`` the average of an entry. Returns the ledgers whose LAC somebody
         waits for, and those that were not counted, because their counter is of another generation, with
-        their adds. A ledger may come more than once. ValueError for columns of different lengths and for a
-        place without a ledger; nothing was noted then.
+        their adds. A ledger may come more than once. ValueError for columns of different lengths, for a place
+        without a ledger, and for a number of adds that is negative or over 2^31 - 1; nothing was noted then.
         """
         columns = [array("q", column) for column in (rows, lacs, counts)]
         if len({len(column) for column in columns}) > 1:
@@ -93,6 +96,8 @@ class GrantTable(Generic[_Use]):
         uncounted: list[tuple[_Use, int]] = []
         if None in uses:
             raise ValueError("no ledger has that place")
+        if any(not 0 <= adds <= _ADDS_MAX for adds in columns[2]):
+            raise ValueError("no number of adds")
         for use, lac, adds in zip(uses, columns[1], columns[2], strict=True):
             assert use is not None
             use.lac = max(use.lac, lac)

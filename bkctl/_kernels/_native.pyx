@@ -70,6 +70,8 @@ cdef Py_ssize_t _MAX_ENTRIES = (1 << 31) - 1
 #: Of `read_records`: what a call may need is bounded.
 cdef Py_ssize_t _RECORD_BYTES_MAX = 1 << 20
 cdef Py_ssize_t _RECORDS_MAX = 1 << 14
+#: Of one ledger that `GrantTable.note` takes at once: sums of them have a place in 64 bits.
+cdef int64_t _ADDS_MAX = (1 << 31) - 1
 
 
 cdef bytes _column(Py_ssize_t count):

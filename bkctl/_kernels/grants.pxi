@@ -84,6 +84,8 @@ cdef class GrantTable:
         for number in range(count):
             if from_rows[number] < 0 or from_rows[number] >= uses_count or uses[from_rows[number]] is None:
                 raise ValueError("no ledger has that place")
+            if from_counts[number] < 0 or from_counts[number] > _ADDS_MAX:
+                raise ValueError("no number of adds")
         for number in range(count):
             use = <LedgerUse>uses[from_rows[number]]
             if from_lacs[number] > use.lac:

@@ -110,6 +110,19 @@ def test_a_place_without_a_ledger_notes_nothing(kernels: Any, place: int) -> Non
     assert (use.lac, use.used, use.counter.entries) == (LAC_NONE, False, 0)
 
 
+@pytest.mark.parametrize("adds", [-1, 2**31, 2**62, -(2**63)])
+def test_what_is_no_number_of_adds_notes_nothing(kernels: Any, adds: int) -> None:
+    """Two of them would have no sum in 64 bits: in C that is undefined, in Python a larger number."""
+    table, (use, other) = kernels.GrantTable(), uses_of(kernels, 2)
+    table[grant(0)], table[grant(1)] = use, other
+    places = table.find(grant(0) + grant(1))
+    with pytest.raises(ValueError, match="no number of adds"):
+        table.note(places, column(5, 5), column(1, adds), 1.0, 0)
+    assert (use.lac, use.used, use.counter.entries) == (LAC_NONE, False, 0)
+    table.note(places, column(5, 5), column(0, 2**31 - 1), 1.0, 0)
+    assert [each.counter.entries for each in (use, other)] == [0, 2**31 - 1]
+
+
 def test_a_ledger_that_is_removed_is_let_go(kernels: Any) -> None:
     """Also the one that another takes the grant from."""
     gone: list[int] = []
