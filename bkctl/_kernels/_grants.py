@@ -44,8 +44,9 @@ class GrantTable(Generic[_Use]):
         row = self._rows.get(grant)
         if row is None:
             if not self._free:
-                self._free.append(len(self._uses))
+                # In this order: where the second one finds no memory, no row is free that is not there.
                 self._uses.append(None)
+                self._free.append(len(self._uses) - 1)
             row = self._rows[grant] = self._free.pop()
         self._uses[row] = use
 

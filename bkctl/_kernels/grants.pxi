@@ -41,7 +41,13 @@ cdef class GrantTable:
             # In front of what counts: the list has a place for whatever row is next.
             self._uses.append(None)
         row = bkctl_grants_put(&self._table, at)
-        self._uses[row] = use
+        self._set_use(row, use)
+
+    cdef int _set_use(self, uint32_t row, object use) except -1:
+        """Set the ledger of a row. Never fails: an index of Python's, for which there may be no memory, is made
+        for `self._uses[row] = use`."""
+        Py_INCREF(use)  # the list takes one over
+        return PyList_SetItem(self._uses, row, use)
 
     def get(self, bytes grant not None):
         cdef uint32_t row = BKCTL_NO_ROW
@@ -56,7 +62,7 @@ cdef class GrantTable:
         if row == BKCTL_NO_ROW:
             return None
         use = self._uses[row]
-        self._uses[row] = None
+        self._set_use(row, None)
         return use
 
     def find(self, bytes grants not None):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -154,6 +155,37 @@ def test_rows_of_ledgers_that_are_gone_are_used_again(kernels: Any) -> None:
         table.pop(grant(ledger - 5))
         assert len(table) == min(ledger + 1, 5)
     assert max(places) < 16
+
+
+def without_memory(call: Callable[[], object], allowed: int) -> bool:
+    """Make a call to which Python gives memory so many times, and then once none; whether it raised."""
+    testcapi = pytest.importorskip("_testcapi")
+    remove_hooks = testcapi.remove_mem_hooks
+    testcapi.set_nomemory(allowed, allowed + 1)
+    try:
+        call()
+    except MemoryError:
+        return True
+    finally:
+        remove_hooks()
+    return False
+
+
+def test_without_memory_a_grant_has_its_ledger_or_is_not_there(kernels: Any) -> None:
+    """Else adds pass by a grant of no ledger, whose LAC then stands still, or by that of another ledger."""
+    table, uses = kernels.GrantTable(), uses_of(kernels, 600)
+    for ledger, use in enumerate(uses):
+        for allowed in range(6):
+            without_memory(partial(table.__setitem__, grant(ledger), use), allowed)
+            found = table.find(grant(ledger))
+            assert (found is not None) == (table.get(grant(ledger)) is use)
+            if found is not None:
+                table.note(found, column(ledger), column(1), 1.0, 0)
+                assert use.lac == ledger
+            without_memory(partial(table.pop, grant(ledger)), allowed)
+            assert table.get(grant(ledger)) in (None, use)
+        # Python keeps the small numbers of the first rows, and makes those of later ones.
+        table[grant(ledger)] = use
 
 
 STEPS = st.lists(
