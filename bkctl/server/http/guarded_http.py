@@ -15,6 +15,7 @@ from bkctl.server.http.guard import Guard, read_token
 from bkctl.server.http.replies import failure, scrape, text
 from bkctl.server.http.request_body import BODY_BYTES_MAX, body_of
 from bkctl.server.http.store_threads import StoreThreads
+from bkctl.server.wire.accepted import or_closed
 from bkctl.server.wire.descriptor_limit import descriptor_limit, http_connections_max
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class GuardedHttp(abc.ABC):
         self._bounded = BoundedListener(self._runner.server, connections_max)
         try:
             self._listener = await asyncio.get_running_loop().create_server(
-                self._bounded, host or None, port, backlog=_BACKLOG
+                or_closed(self._bounded), host or None, port, backlog=_BACKLOG
             )
         except OSError as error:
             await self.stop()

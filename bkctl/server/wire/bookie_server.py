@@ -18,6 +18,7 @@ from bkctl.metrics.latency import LatencyHistogram
 from bkctl.metrics.sizes import SizeHistogram
 from bkctl.protocol.framing import CloseReason
 from bkctl.protocol.messages import AddRequest, BatchReadResponse, ReadResponse, Request, Response
+from bkctl.server.wire.accepted import or_closed
 from bkctl.server.wire.add_answers import AddAnswers, AddsInProgress
 from bkctl.server.wire.answers import AnswerQueue
 from bkctl.server.wire.bookie_connection import BookieConnection
@@ -151,7 +152,7 @@ class BookieServer:
         """
         listen(bound, self.settings.backlog)
         self._listener = await self.loop.create_server(
-            lambda: BookieConnection(self), sock=bound, backlog=_ACCEPTED_PER_TURN
+            or_closed(lambda: BookieConnection(self)), sock=bound, backlog=_ACCEPTED_PER_TURN
         )
         # asyncio takes its ``backlog`` for the number of connections to accept in one turn, too. Many more
         # may wait, or the system would turn them away, and the clients would try again after a second.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -13,9 +16,11 @@ from bkctl.engine.write_stage import WriteStage
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.protocol.messages import ReadLacRequest, ReadRequest, Request
 from bkctl.protocol.runs import AddRun
+from bkctl.server.life.event_loop import new_event_loop
 from bkctl.server.wire import add_answers, add_runs
 from bkctl.server.wire.add_answers import AddAnswers, AddsInProgress, PendingAdds
 from bkctl.server.wire.answers import Answer, AnswerQueue
+from bkctl.server.wire.bookie_connection import BookieConnection
 from bkctl.server.wire.bookie_server import BookieServer
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory
@@ -25,7 +30,7 @@ from bkctl.server.wire.read_turns import ACTIVE_MAX
 from bkctl.server.wire.stage_pool import StagePool
 from bkctl.types import ResultCode
 from tests.support.served_engine import ServedEngine
-from tests.support.wire_client import WireClient, add_request
+from tests.support.wire_client import DisconnectedError, WireClient, add_request
 
 
 def no_memory(*_: Any) -> Any:
@@ -80,6 +85,25 @@ def test_reads_are_answered(
                 codes = [client.ask(request).code for request in requests]
             assert codes == [ResultCode.IO_ERROR] * count
         assert client.read(1, 0).code is ResultCode.OK
+
+
+@pytest.mark.parametrize("loop", [new_event_loop, asyncio.new_event_loop], ids=["a bookie's", "asyncio's"])
+def test_a_connection_that_cannot_be_made_costs_later_ones_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """An event loop may close the listener for such an error, and nobody would come in any more."""
+    caplog.set_level(logging.CRITICAL)
+    with ServedEngine(loop=loop()) as served:
+        with monkeypatch.context() as patch, WireClient(served.port, timeout_s=5) as client:
+            assert client.add(1, 0) is ResultCode.OK
+            patch.setattr(BookieConnection, "__init__", no_memory)
+            with WireClient(served.port, timeout_s=5) as other, suppress(DisconnectedError):
+                other.add(1, 0)
+            assert client.add(1, 1) is ResultCode.OK
+        with WireClient(served.port, timeout_s=5) as client:
+            assert client.add(1, 2) is ResultCode.OK
 
 
 @pytest.mark.parametrize("recovery", [False, True])
