@@ -48,8 +48,13 @@ def _add_whole(port: Port, pending: Sequence[PendingAdds]) -> bool:
         return True
     if taken:
         # The engine answers from here on, also after an error.
-        reported(_COUNTING, port.adds.took, run.count, port.now_s() - started_s)
+        reported(_COUNTING, _count_taken, port, started_s, run)
     return taken
+
+
+def _count_taken(port: Port, started_s: float, run: EngineAddRun | RecordRun | None = None) -> None:
+    """Count the adds of a run that the engine took, or a single one."""
+    port.adds.took(1 if run is None else run.count, port.now_s() - started_s)
 
 
 def add_one_by_one(connection: Channel, port: Port, run: AddRun) -> None:
@@ -100,7 +105,7 @@ def _add_single(connection: Channel, port: Port, run: AddRun, index: int) -> Res
         port.bookie.writes.add(add)
     except Exception as error:  # noqa: BLE001 - as in `_add_whole`
         return code_of_any(_ADDING, error)
-    reported(_COUNTING, port.adds.took, 1, port.now_s() - started_s)
+    reported(_COUNTING, _count_taken, port, started_s)
     return None
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from bkctl.clock import SystemClock
+from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.read_stage import ReadStage
 from bkctl.engine.write_stage import WriteStage
 from bkctl.metrics.latency import LatencyHistogram
@@ -242,19 +243,25 @@ def test_adds_whose_answers_cannot_be_made_end_their_connection(
         served.until(lambda: served.server.adds.meter.length == 0, "an add is in progress")
 
 
+@pytest.mark.parametrize(
+    ("where", "name", "broken"),
+    [(AddsInProgress, "took", no_memory), (EngineAddRun, "count", property(no_memory))],
+    ids=["took", "count"],
+)
 def test_adds_that_were_taken_are_answered_once_whatever_is_counted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: type, name: str, broken: Any
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     with ServedEngine() as served, WireClient(served.port, timeout_s=5) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(AddsInProgress, "took", no_memory)
+            patch.setattr(where, name, broken)
             for _ in range(2):
                 client.send([(add_request(1, entry), entry) for entry in range(9)])
                 answers = client.receive_all()
                 assert [answer.response.code for answer in answers] == [ResultCode.OK] * 9  # type: ignore[attr-defined]
         served.until(lambda: served.server.adds.meter.length == 0, "an add is in progress")
         assert client.read(1, 8).code is ResultCode.OK
+        assert client.connection.unmatched == 0
 
 
 def test_runs_without_memory_for_their_answers_are_no_longer_in_progress() -> None:
