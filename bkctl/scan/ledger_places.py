@@ -7,7 +7,7 @@ their ledgers show it; a bookie that served them would deny ledgers that it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 #: Of ten ledgers in a directory so many have to be of one position, for its disk to be known by them.
 _OF_TEN = 9
@@ -28,7 +28,7 @@ def count_places(ledgers: Iterable[int], directories: int) -> list[int]:
 
 def place_of_most(ledgers: Iterable[int], directories: int) -> int | None:
     """Return the position that nearly all of some ledgers belong to; None where there is none."""
-    return _home(count_places(ledgers, directories))
+    return place_of_counted(count_places(ledgers, directories))
 
 
 def exchanged_places(counts: Sequence[Sequence[int]]) -> dict[int, int]:
@@ -39,7 +39,7 @@ def exchanged_places(counts: Sequence[Sequence[int]]) -> dict[int, int]:
     empty, or known as another one's itself. Some ledgers in a wrong place prove nothing: they were left by a
     bookie that ran while disks were exchanged, or the number of directories was changed.
     """
-    homes = [_home(count) for count in counts]
+    homes = [place_of_counted(count) for count in counts]
     return {
         position: home
         for position, home in enumerate(homes)
@@ -47,7 +47,19 @@ def exchanged_places(counts: Sequence[Sequence[int]]) -> dict[int, int]:
     }
 
 
-def _home(count: Sequence[int]) -> int | None:
+def describe_exchange(names: Sequence[str], exchanged: Mapping[int, int], examples: Sequence[int]) -> str:
+    """Say whose ledgers the directories of :func:`exchanged_places` hold; ``examples`` are one of each."""
+    found = "; ".join(
+        f"{names[position]} holds the ledgers of {names[home]} (ledger {example} is one)"
+        for (position, home), example in zip(exchanged.items(), examples, strict=True)
+    )
+    return (
+        f"{found}: the disks are mounted in each other's place. DbLedgerStorage looks for a ledger in the "
+        f"directory at its id modulo {len(names)}"
+    )
+
+
+def place_of_counted(count: Sequence[int]) -> int | None:
     """Return the position that nearly all ledgers of a directory belong to; None where there is none."""
     total, most = sum(count), max(count)
     return count.index(most) if total and most * 10 >= total * _OF_TEN else None

@@ -14,6 +14,7 @@ from posixpath import abspath, join
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, decode_last_mark, last_mark_name
+from bkctl.directories.exchanged_disks import placed_directories, refuse_exchanged_disks
 from bkctl.directories.index_spaces import IndexSpace, index_spaces, place_in
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, UsageError
 from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, home_of, read_small
@@ -115,7 +116,7 @@ def find_stopped_bookie(fs: FileSystem, paths: Sequence[str]) -> StoppedBookie:
     """Return the bookie that the paths stand for.
 
     Raises UsageError when they are several bookies or hold no journal, RefusedError when a directory of the
-    bookie is missing, NotFoundError, StorageError.
+    bookie is missing, or some are in each other's place, NotFoundError, StorageError.
     """
     spaces = index_spaces(fs, directories(fs, paths))
     first = spaces[0]
@@ -133,6 +134,7 @@ def find_stopped_bookie(fs: FileSystem, paths: Sequence[str]) -> StoppedBookie:
             f"{placed} of the {needed} ledger directories of the bookie are found; name them all, or the "
             "folder that holds them: the highest of all their marks counts"
         )
+    refuse_exchanged_disks(fs, placed_directories(spaces))
     marks = tuple(dict.fromkeys((*first.mark_dirs, *(path for each in spaces for path in each.log_dirs))))
     return StoppedBookie(tuple(spaces), _journal_places(first, cookie), marks, first.bookie)
 

@@ -2,8 +2,8 @@
 
 The cookies of a bookie's directories are the same, and say nothing of which one a directory is. Its ledger
 rows do (:mod:`bkctl.scan.ledger_places`); they were counted when they were read into memory. Where the
-indexes are on disks of their own, the entry logs may be in each other's place while the indexes are not: then
-the ledgers maps of the logs show it.
+indexes are on disks of their own, the entry logs may be in each other's place while the indexes are not, and
+where an index was lost there are no rows: then the ledgers maps of the logs show it.
 
 An accepted loss changes nothing here: no entry is lost while the disks can be mounted in their order, and a
 bookie that ran on them would put entries where nobody looks for them afterwards.
@@ -18,7 +18,7 @@ from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.settings import BookieSettings
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import current, inspect_directory
-from bkctl.scan.ledger_places import count_places, exchanged_places, place_of
+from bkctl.scan.ledger_places import count_places, describe_exchange, exchanged_places, place_of
 from bkctl.scan.ledgers_of_logs import ledgers_of_logs
 from bkctl.vfs import FileSystem
 
@@ -40,7 +40,7 @@ def refuse_exchanged_directories(
         examples = [indexes[position].one_of_place(home) for position, home in exchanged.items()]
         names = [_named(settings, position) for position in range(len(indexes))]
         raise RefusedError(_refusal(names, exchanged, examples))
-    if settings.indexes != settings.ledger_directories:
+    if settings.indexes != settings.ledger_directories or not all(map(sum, counts)):
         _refuse_exchanged_logs(settings, filesystem)
     for position, count in enumerate(counts):
         strange = sum(count) - count[position]
@@ -69,13 +69,8 @@ def _refuse_exchanged_logs(settings: BookieSettings, filesystem: FileSystem) -> 
 
 
 def _refusal(names: Sequence[str], exchanged: Mapping[int, int], examples: Sequence[int]) -> str:
-    found = "; ".join(
-        f"{names[position]} holds the ledgers of {names[home]} (ledger {example} is one)"
-        for (position, home), example in zip(exchanged.items(), examples, strict=True)
-    )
     return (
-        f"{found}: the disks are mounted in each other's place. DbLedgerStorage looks for a ledger in the "
-        f"directory at its id modulo {len(names)}, and would not find any of these. "
+        f"{describe_exchange(names, exchanged, examples)}, and would not find any of these. "
         "Mount each disk where its ledgers belong; where the order or the number of ledgerDirectories was "
         "changed instead, give them, and the cookies, the old ones back. Nothing is lost, so --accept-loss "
         "does not start the bookie either"

@@ -54,11 +54,14 @@ from bkctl.scan.files.journals import journals_before_mark
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index import DirectoryIndex, IdxIndex, open_index
 from bkctl.scan.kept_doubts import kept_doubts
+from bkctl.scan.ledger_places import place_of_counted
 from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.vfs import FileSystem
 
 #: (ledger, entry, the finding or, for what replay repairs, what is wrong until then)
 _Judged = tuple[int, int, "Finding | str"]
+#: What a directory misses whose place another one's disk has taken; that disk's place is what is wrong.
+_OF_THE_RIGHT_DISK = frozenset({Kind.MISSING_LEDGER, Kind.MISSING_ENTRIES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,11 @@ def check_spaces(
     """
     known = [_known(filesystem, space, options) for space in spaces]
     for space, ledgers in zip(spaces, known, strict=True):
+        check = _SpaceCheck(filesystem, space, options, ledgers)
         try:
-            yield from _SpaceCheck(filesystem, space, options, ledgers).findings(advance)
+            for finding in check.findings(advance):
+                if not (check.holds_others and finding.kind in _OF_THE_RIGHT_DISK):
+                    yield finding
         except CorruptionError as error:
             yield about_directory(Kind.UNREADABLE_INDEX, space.dir, f"{error}; the rest was not checked")
 
@@ -119,6 +125,8 @@ class _SpaceCheck:
             for each in quarantined_logs(filesystem, directory)
         }
         self._other_places: LogPlaces
+        #: Nearly all ledgers belong to another directory of the bookie: its disk is in this one's place.
+        self.holds_others = False
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
         space = self._space
@@ -133,6 +141,7 @@ class _SpaceCheck:
             indexes = [stack.enter_context(self._opened(directory)) for directory in space.index_dirs]
             keys = MasterKeyCheck(self._metadata_of if self._options.is_told else None)
             known = yield from read_ledgers(self._filesystem, space, indexes, keys)
+            self.holds_others = _holds_others(space, known)
             sorter = stack.enter_context(RowSorter(self._options.memory_bytes))
             reader = LogEntryReader(self._filesystem, space, self._options.book)
             yield from reader.read(sorter, advance)
@@ -433,6 +442,14 @@ def _of_ledgers(known: IndexedLedgers, expected: ExpectedLedgers, rows: Rows) ->
 def _are_expected(expected: ExpectedLedgers, ledgers: Column, asked: Flags) -> Flags:
     here = expected.among(np.unique(ledgers[asked]).tolist())
     return np.isin(ledgers, np.array(sorted(here), np.int64))
+
+
+def _holds_others(space: IndexSpace, known: IndexedLedgers) -> bool:
+    """Return whether nearly all ledgers of an index belong to one other directory of its bookie."""
+    if space.position is None or space.directories < 2:
+        return False
+    counts = np.bincount(known.ids % space.directories, minlength=space.directories)
+    return place_of_counted(counts.tolist()) not in (None, space.position)
 
 
 def _known(filesystem: FileSystem, space: IndexSpace, options: CheckOptions) -> KnownLedgers:

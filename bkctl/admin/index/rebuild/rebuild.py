@@ -21,6 +21,7 @@ from bkctl.admin.index.rebuild.way_back import WayBack
 from bkctl.admin.index.rebuild.work_folders import removed_on_failure
 from bkctl.admin.repairs.repair_records import find_repairs, forget
 from bkctl.clock import SystemClock
+from bkctl.directories.exchanged_disks import refuse_exchanged_disks
 from bkctl.directories.holders import DirectoryLock
 from bkctl.directories.placement import Placement
 from bkctl.errors import RefusedError, UsageError
@@ -56,13 +57,16 @@ def rebuild_index(
     """Rebuild what ``options`` ask for, one result for each index directory (``.idx``: one for all).
 
     ``hire`` gives the workers that share the work; they must see the same files. The directories are locked
-    during the rebuild. Raises RefusedError when a bookie or another writer holds one, for damage without
-    ``accept_loss`` and when a log changes; CorruptionError when the new index does not verify; StorageError.
+    during the rebuild. Raises RefusedError when a bookie or another writer holds one, when they are in each
+    other's place, for damage without ``accept_loss`` and when a log changes; CorruptionError when the new
+    index does not verify; StorageError.
     The old index is in place after every error, and no work folder stays that a rerun has no use for.
     """
     # Nothing here is linear algebra; numpy's threads for that would spin where the other processes start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with _locked(placement, options.dry_run) as recheck:
+        if placement.kind.has_databases:
+            refuse_exchanged_disks(PosixFileSystem(), placement.directories)
         if options.locations:
             _refuse_quarantine(placement)
         options = replace(options, recheck=recheck)

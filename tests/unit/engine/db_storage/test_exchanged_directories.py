@@ -108,5 +108,8 @@ def test_single_ledgers_out_of_place_are_warned_of(caplog: pytest.LogCaptureFixt
     (warned,) = [record.getMessage() for record in caplog.records]
     assert warned.startswith("/l0: 2 of 22 ledger rows")
     assert "ledger 7 is one" in warned
-    refuse_exchanged_directories(settings, [index_of(range(0, 40, 2)), index_of([])], MemoryFileSystem())
+    filesystem = MemoryFileSystem()
+    for name in settings.ledger_directories:
+        filesystem.make_directories(f"{name}/current")
+    refuse_exchanged_directories(settings, [index_of(range(0, 40, 2)), index_of([])], filesystem)
     assert len(caplog.records) == 1
