@@ -489,3 +489,18 @@ def test_findings_of_an_examination_that_did_not_end_make_no_plan(
     assert done.exit_code == 7
     assert "did not come to its end" in done.stderr
     assert not plan.exists()
+
+
+def test_a_loss_of_index_and_logs_is_left_to_a_person(run_cli: Run, tmp_path: Path) -> None:
+    bookie, plan = TruthfulBookie.make(tmp_path / "bookie", "db", 1), tmp_path / "plan.json"
+    for name in ("ledgers", "locations"):
+        shutil.rmtree(bookie.current() / name)
+    for log in bookie.logs():
+        log.unlink()
+    planned = run_cli("repair", "plan", bookie.root, "--out", plan, "-o", "json")
+    assert planned.exit_code == 1
+    (row,) = [row for row in json.loads(planned.stdout) if "lost_index" in row["findings"][0]]
+    assert (row["number"], row["line"]) == (None, f"bkctl index check {bookie.current()}")
+    assert "bkctl bookie start --accept-loss" in row["changes"]
+    # The plan is one that can be run.
+    assert run_cli("repair", "run", plan, "--yes").exit_code == 3

@@ -8,11 +8,17 @@ from bkctl.admin.doctor.checks.journals import journal_places
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
-from bkctl.admin.next_step import ended_by
+from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.engine.ledger_storage import IndexPlace
 from bkctl.engine.lost_index import LostIndex, find_lost_indexes
 from bkctl.storage_kinds import StorageKind, kind_in
+
+_LOGS_INSTEAD = (
+    "no command brings logs back: put them and the index in their place again, or mount the disk that has "
+    "them. Only if they are lost for good, 'bkctl bookie start --accept-loss' starts without them and sets "
+    "limbo"
+)
 
 
 def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) -> Iterator[Finding]:
@@ -58,18 +64,20 @@ def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) 
             Severity.ERROR,
             f"{lost.found}, and a start is refused",
             "an index of what the logs hold",
-            ended_by(_way_out(exam, lost)),
+            _way_out(exam, lost),
             dir=lost.place.databases,
             path=lost.log,
             ledger=lost.ledger,
         )
 
 
-def _way_out(exam: Examination, lost: LostIndex) -> tuple[str, ...]:
-    """Return the words of the command that ends the finding; without logs nothing can be rebuilt."""
-    if lost.logs_lost:
-        return ("bookie", "start", "--accept-loss")
-    return (*lost.rebuild(exam.filesystem), "--yes")
+def _way_out(exam: Examination, lost: LostIndex) -> NextStep:
+    """Return the step of a finding; without logs nothing can be rebuilt, and a loss a person accepts."""
+    if not lost.logs_lost:
+        return ended_by((*lost.rebuild(exam.filesystem), "--yes"))
+    if exam.config is None:
+        return not_ended(_LOGS_INSTEAD, "index", "check", lost.place.databases)
+    return not_ended(_LOGS_INSTEAD, "bookie", "start", *exam.command_options, "--accept-loss")
 
 
 def _kind(exam: Examination) -> StorageKind:

@@ -60,7 +60,7 @@ from bkctl.vfs import FileSystem
 
 #: (ledger, entry, the finding or, for what replay repairs, what is wrong until then)
 _Judged = tuple[int, int, "Finding | str"]
-#: What a directory misses whose place another one's disk has taken; that disk's place is what is wrong.
+#: Missing in a directory because the disk of another one is in its place.
 _OF_THE_RIGHT_DISK = frozenset({Kind.MISSING_LEDGER, Kind.MISSING_ENTRIES})
 
 
