@@ -10,10 +10,11 @@ and a collector would remove its logs. A start refuses such directories, too, by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
-from bkctl.directories.index_spaces import IndexSpace
+from bkctl.directories.index_spaces import IndexSpace, index_spaces
 from bkctl.directories.placement import LedgerDirectory
-from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError, UsageError
 from bkctl.scan.directory import inspect_directory
 from bkctl.scan.index import open_index
 from bkctl.scan.index_rows import IndexDamage
@@ -23,23 +24,43 @@ from bkctl.vfs import FileSystem
 
 
 def refuse_exchanged_disks(fs: FileSystem, directories: Sequence[LedgerDirectory]) -> None:
-    """Raise RefusedError where directories of databases hold each other's ledgers, by their rows or logs.
+    """Raise RefusedError where directories of databases hold each other's ledgers.
 
-    Of a directory that is not among them nothing is known: it counts as one that holds nothing.
+    Rows show it; logs where an index was lost, or is apart from them. The bookie's other directories are
+    looked for; one that is not found counts as one that holds nothing.
     """
     if not directories or directories[0].count < 2:
         return
-    _refuse(directories, [_ledgers_of_rows(fs, each.index_dir) for each in directories], "")
-    _refuse(directories, [_ledgers_in_logs(fs, each.ledger_dir) for each in directories], " (its logs)")
+    every = [*directories, *_others(fs, directories)]
+    rows = [_read(partial(_rows, fs, each.index_dir)) for each in every]
+    _refuse(every, rows, "")
+    if not all(rows) or any(each.index_dir != each.ledger_dir for each in every):
+        _refuse(
+            every, [_read(partial(_ledgers_in_logs, fs, each.ledger_dir)) for each in every], " (its logs)"
+        )
 
 
 def placed_directories(spaces: Iterable[IndexSpace]) -> list[LedgerDirectory]:
     """Return the directories of one bookie's indexes whose places are known; none of ``.idx`` files."""
     return [
-        LedgerDirectory(space.position, space.directories, space.log_dirs[0], space.dir)
+        LedgerDirectory(space.position, space.directories, (space.log_dirs or space.index_dirs)[0], space.dir)
         for space in spaces
         if space.position is not None and not space.kind.shares_log_ids
     ]
+
+
+def _others(fs: FileSystem, directories: Sequence[LedgerDirectory]) -> list[LedgerDirectory]:
+    """Return the bookie's directories that were not named, as far as they are found."""
+    known = {each.position for each in directories}
+    if len(known) == directories[0].count:
+        return []
+    try:
+        spaces = index_spaces(fs, [inspect_directory(fs, each.ledger_dir) for each in directories])
+        paths = dict.fromkeys(path for space in spaces for path in space.mark_dirs)
+        placed = placed_directories(index_spaces(fs, [inspect_directory(fs, path) for path in paths]))
+    except (NotFoundError, StorageError, UsageError):
+        return []
+    return [each for each in placed if each.position not in known and each.count == directories[0].count]
 
 
 def _refuse(directories: Sequence[LedgerDirectory], held: Sequence[set[int]], what: str) -> None:
@@ -64,12 +85,8 @@ def _refuse(directories: Sequence[LedgerDirectory], held: Sequence[set[int]], wh
         )
 
 
-def _ledgers_of_rows(fs: FileSystem, directory: str) -> set[int]:
-    return _read(lambda: _rows(fs, directory))
-
-
 def _ledgers_in_logs(fs: FileSystem, directory: str) -> set[int]:
-    return _read(lambda: ledgers_of_logs(fs, inspect_directory(fs, directory).logs))
+    return ledgers_of_logs(fs, inspect_directory(fs, directory).logs)
 
 
 def _read(read: Callable[[], set[int]]) -> set[int]:

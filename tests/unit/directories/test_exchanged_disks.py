@@ -99,3 +99,14 @@ def test_index_files_have_no_places(run_cli: Run, tmp_path: Path) -> None:
     bookie = ConvertibleBookie.make(tmp_path / "bookie", IDX, 2)
     exchange(bookie)
     assert run_cli("index", "rebuild", bookie.root, "--yes").exit_code in (0, 1)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_log_of_another_directory_is_no_disk_out_of_place(
+    run_cli: Run, tmp_path: Path, apart: bool
+) -> None:
+    bookie = ConvertibleBookie.make(tmp_path / "bookie", DB, 2, apart=apart)
+    for log in bookie.current(0).glob("*.log"):
+        shutil.copy(min(bookie.current(1).glob("*.log")), log)
+    done = run_cli("index", "rebuild", bookie.root / "l0", "--dry-run")
+    assert "each other's place" not in done.stderr
