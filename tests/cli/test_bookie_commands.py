@@ -252,3 +252,15 @@ def test_a_rebuild_that_is_refused_makes_no_directory(
     assert done.exit_code == 6
     assert "no cluster" in done.stderr
     assert list(here.iterdir()) == []
+
+
+def test_no_store_is_made_for_the_cookie_that_is_to_go(run_cli: Run, here: Path) -> None:
+    """Without one the cookie is in another store, and the directories stay as they are."""
+    (here / "l/current").mkdir(parents=True)
+    (here / "l/current/0.log").write_bytes(b"entries")
+    options = ("-X", f"journalDirectories={here}/l", "-X", f"ledgerDirectories={here}/l")
+    store = ("--metadata", f"embedded://{here}/wrong/metadata.db")
+    done = run_cli("bookie", "format", *options, *store, "--delete-cookie", "--yes")
+    assert done.exit_code == 6
+    assert (here / "l/current/0.log").read_bytes() == b"entries"
+    assert not (here / "wrong").exists()

@@ -124,7 +124,7 @@ def format_directories(config: BookieConfig, *, delete_cookie: bool) -> list[For
 
     The cookie in the store goes first: an empty directory with a cookie in the store refuses to start, which
     is the safe half-way state. Raises RefusedError while a process uses a directory or, with
-    ``delete_cookie``, while the bookie is registered; StorageError.
+    ``delete_cookie``, while the bookie is registered; NotFoundError without a metadata store; StorageError.
     """
     plan = to_be_formatted(config)
     with directories.DirectoryLocks([found.directory for found in plan]):
@@ -145,7 +145,8 @@ def _delete_cookies(config: BookieConfig) -> None:
                 f"the directories are those of bookie {', '.join(others)}, but the configuration is that of "
                 f"{configured[-1]}: whose cookie is to be removed? Nothing was"
             )
-    with open_bookie_metadata(config) as metadata:
+    # A store that has to be made has no cookie of the bookie: it is another one, or the URI is wrong.
+    with open_metadata_store(config.metadata.uri, metadata_settings(config)) as metadata:
         for bookie in own:
             if metadata.registration.registration(bookie) is not None:
                 raise RefusedError(
