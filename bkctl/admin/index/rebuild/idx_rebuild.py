@@ -11,7 +11,6 @@ result says so for each ledger.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Set
 from dataclasses import asdict, replace
 from functools import partial
@@ -60,6 +59,7 @@ from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.kept_doubts import kept_doubts
 from bkctl.storage_kinds import IDX
 from bkctl.vfs import PosixFileSystem
+from bkctl.vfs.presence import is_there
 from bkctl.workers import Workers
 
 _TREE = "tree"
@@ -283,7 +283,7 @@ class IdxRebuild:
         for swap in swaps:
             swap.put_in_place()
             swap.remove_files([ledger for ledger, path in old.others if path == swap.current])
-            if os.path.isdir(swap.backup):
+            if is_there(swap.backup):
                 backups.append(swap.backup)
         if resumed and not self._are_sound(marker["slots"], found):
             self._main.forget_swap()

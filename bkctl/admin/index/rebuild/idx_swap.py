@@ -62,7 +62,7 @@ class IdxSwap:
             for folder, _, names in os.walk(self.tree):
                 there = os.path.join(self.current, os.path.relpath(folder, self.tree))
                 if not names:
-                    if os.path.isdir(there):
+                    if is_there(there):
                         sync_directory(there)  # a run that was killed may have moved the last file
                     continue
                 # Its name is durable, in the folder above as well, before a file leaves the tree for it.

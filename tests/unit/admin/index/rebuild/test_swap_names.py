@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,27 @@ def test_an_old_index_that_cannot_be_looked_at_is_not_one_that_is_not_there(
     backup = exchange(swap)
     assert backup == swap.backup
     assert (Path(backup) / "IDENTITY").read_text() == "old"
+
+
+def test_a_folder_that_cannot_be_asked_for_does_not_pass_for_one_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that a kill has left there, moved, might not be durable yet."""
+    folder = tmp_path / "current" / "0" / "1"
+    folder.mkdir(parents=True)
+    (tmp_path / "tree" / "0" / "1").mkdir(parents=True)
+
+    asked: Callable[..., os.stat_result] = os.stat
+
+    def failing(path: object, **options: object) -> os.stat_result:
+        if str(path) == str(folder):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return asked(path, **options)
+
+    work = WorkDirectory(str(tmp_path / "work"))
+    swap = IdxSwap(str(tmp_path / "current"), work, str(tmp_path / "tree"), str(tmp_path / "backup"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", failing)
+        patched.setattr(os, "lstat", lambda path: failing(path, follow_symlinks=False))
+        with pytest.raises(StorageError, match="Input/output error"):
+            swap.put_in_place()
