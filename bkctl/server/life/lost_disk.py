@@ -37,6 +37,8 @@ from bkctl.codec.ledger_data import LedgerData, decode_ledger_data, encode_ledge
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.config.bookie import BookieConfig
 from bkctl.directories.cookie_rules import DirectoryFacts, StoredCookie, cookie_of, decide
+from bkctl.directories.exchanged_disks import refuse_exchanged_disks
+from bkctl.directories.placement import LedgerDirectory
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.kvstore.base import KeyValueStore, Operation, Put, note_written
 from bkctl.metadata.api import MetadataStore, StoredLedger
@@ -127,6 +129,8 @@ def find_lost_disk(config: BookieConfig, metadata: MetadataStore, filesystem: Wr
     new = [one.path for one in found if one.cookie is None]
     for path in new:
         _require_empty(filesystem, path)
+    if config.storage_kind.has_databases:
+        refuse_exchanged_disks(filesystem, _left(config, new))
     journals = config.directories.journals
     lost_journals = tuple(number for number, path in enumerate(journals) if path in new)
     shape = _of_databases if config.storage_kind.has_databases else _of_index_files
@@ -143,6 +147,16 @@ def find_lost_disk(config: BookieConfig, metadata: MetadataStore, filesystem: Wr
             len(journals),
         ),
     )
+
+
+def _left(config: BookieConfig, new: Sequence[str]) -> list[LedgerDirectory]:
+    """Return the ledger directories that are there. In another one's place they show which disk is lost."""
+    ledgers, indexes = config.directories.ledgers, config.directories.index_places
+    return [
+        LedgerDirectory(number, len(ledgers), current(path), current(index))
+        for number, (path, index) in enumerate(zip(ledgers, indexes, strict=True))
+        if path not in new and index not in new
+    ]
 
 
 def _of_databases(config: BookieConfig, new: Sequence[str], lost: LostDisk) -> LostDisk:

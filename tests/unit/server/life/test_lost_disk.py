@@ -39,6 +39,8 @@ from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.lost_disk import MARKER_NAME, DiskRebuild, LostDisk, RebuiltRows, find_lost_disk
 from bkctl.types import LedgerState
 from bkctl.vfs.memory import MemoryFileSystem
+from tests.support.engine_rig import entry_body
+from tests.support.log_builder import EntryLogBuilder
 from tests.support.machine_rig import PASSWORD, metadata
 
 _NAMES = count()
@@ -132,6 +134,20 @@ def test_a_disk_on_which_no_ledger_belongs_has_an_index_that_is_not_lost(machine
     assert not machine.rebuild().run().ledgers
     assert not machine.rows("/l1")
     assert not machine.databases["/l1/current/ledgers"].crash().never_written
+
+
+def test_a_disk_in_the_place_of_the_lost_one_is_not_taken_for_its_neighbour(machine: Machine) -> None:
+    """The rows in limbo would be those of ledgers that are there, and the lost ones be "no such ledger"."""
+    for ledgers, is_refused in ((range(0, 40, 2), False), (range(1, 40, 2), True)):
+        builder = EntryLogBuilder()
+        for ledger in ledgers:
+            builder.add(entry_body(ledger, 0))
+        machine.fs.replace("/l0/current/0.log", builder.roll().data)
+        if not is_refused:
+            assert [one.path for one in machine.find().directories] == ["/l1"]
+            continue
+        with pytest.raises(RefusedError, match=r"/l0/current \(its logs\) holds the ledgers of directory 1 "):
+            machine.find()
 
 
 def test_a_kill_at_any_step_leaves_no_bookie_that_starts_without_its_rows() -> None:
