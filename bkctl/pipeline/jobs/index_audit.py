@@ -2,7 +2,8 @@
 
 A first pass compares counts and a hash of (entry, location) per directory, ledger and log, from run-length
 tables; only ledgers in which they differ are then read entry by entry. The hash counts modulo 2^44
-(``bkctl.pipeline.tables.run_lengths``).
+(``bkctl.pipeline.tables.run_lengths``), and is summed up in two halves of 22 bits: a ledger may have
+millions of stretches in a log.
 """
 
 from __future__ import annotations

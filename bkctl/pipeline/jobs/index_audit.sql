@@ -12,15 +12,27 @@ UNION SELECT DISTINCT r.dir FROM index_runs r
 SELECT d.dir, coalesce(g.space, d.dir) AS space, coalesce(g.whole, 1) AS whole
 FROM seen_dirs d LEFT JOIN given_dirs g ON g.dir = d.dir
 
--- view log_side
+-- view log_sums
 SELECT d.space, r.ledger, r.log_id, sum(r.entries) AS entries,
-       CAST(sum(r.ids_hash) AS BIGINT) % 17592186044416 AS ids_hash
+       CAST(sum(quotient(r.ids_hash, 4194304)) AS BIGINT) AS high_sum,
+       CAST(sum(r.ids_hash % 4194304) AS BIGINT) AS low_sum
 FROM runs r JOIN dir_spaces d ON d.dir = r.dir GROUP BY d.space, r.ledger, r.log_id
 
--- view index_side
+-- view log_side
+SELECT s.space, s.ledger, s.log_id, s.entries,
+       (s.high_sum % 4194304 * 4194304 + s.low_sum) % 17592186044416 AS ids_hash
+FROM log_sums s
+
+-- view index_sums
 SELECT d.space, r.ledger, r.log_id, sum(r.entries) AS entries,
-       CAST(sum(r.ids_hash) AS BIGINT) % 17592186044416 AS ids_hash
+       CAST(sum(quotient(r.ids_hash, 4194304)) AS BIGINT) AS high_sum,
+       CAST(sum(r.ids_hash % 4194304) AS BIGINT) AS low_sum
 FROM index_runs r JOIN dir_spaces d ON d.dir = r.dir GROUP BY d.space, r.ledger, r.log_id
+
+-- view index_side
+SELECT s.space, s.ledger, s.log_id, s.entries,
+       (s.high_sum % 4194304 * 4194304 + s.low_sum) % 17592186044416 AS ids_hash
+FROM index_sums s
 
 -- view ledger_rows
 SELECT DISTINCT d.space, i.ledger FROM index_ledgers i JOIN dir_spaces d ON d.dir = i.dir

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bkctl.pipeline.tables.schemas import INDEX_RUNS, RUNS
 from tests.support.pipeline_tables import rows_of, run_over, write_tables
 
 A = {"bookie": "a", "dir": "/a"}
@@ -183,6 +185,29 @@ def test_equal_hashes_are_not_expanded(tmp_path: Path) -> None:
     )
     outcome = run_over(tables, "index-audit", tmp_path / "o")
     assert (outcome.verdict, outcome.counts["ledgers_expanded"]) == ("clean", 0)
+
+
+def test_hashes_of_very_many_stretches_are_summed_up(tmp_path: Path) -> None:
+    """With striping a ledger has a stretch for every few entries: a sum of more than 2^19 hashes may exceed
+    64 bits."""
+    tables = write_tables(tmp_path / "t", logs=[log(0)], index_ledgers=[{**A, "ledger": 1}])
+    stretches = (1 << 19) + 2
+    columns = {
+        "entries": 1,
+        "bytes": 9,
+        "ledger": 1,
+        "log_id": 0,
+        "ids_hash": (1 << 44) - 1,
+        "first": 0,
+        "last": 0,
+    }
+    for name, schema in (("runs", RUNS), ("index_runs", INDEX_RUNS)):
+        values = {**A, **columns}
+        made = [pa.repeat(pa.scalar(values.get(field.name), field.type), stretches) for field in schema]
+        pq.write_table(pa.table(made, schema=schema), tables / name / "part-00000.parquet")
+    outcome = run_over(tables, "index-audit", tmp_path / "o")
+    assert (outcome.verdict, outcome.counts["ledgers_expanded"]) == ("clean", 0)
+    assert outcome.counts["records"] == stretches
 
 
 def test_a_directory_without_index_is_not_judged(tmp_path: Path) -> None:
