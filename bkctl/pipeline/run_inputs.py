@@ -18,7 +18,7 @@ from bkctl.pipeline.results import parquet_schema
 from bkctl.pipeline.run_request import Request
 from bkctl.pipeline.set_inputs import STRIPED, files_of, load_published, load_striped
 from bkctl.pipeline.survey import BOOKIES, INDEXES, JOURNALS, KIND_OF, Survey, notes_of_logs, unread_indexes
-from bkctl.pipeline.table_sets import TableSet, check_columns, refuse_undo_file
+from bkctl.pipeline.table_sets import TableSet, check_columns, metadata_folder, refuse_undo_file
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import Range, TableOptions
 from bkctl.pipeline.tables.registry import table_named
@@ -152,8 +152,8 @@ class RunInputs:
             options = TableOptions(metadata=chosen, digest="off", damage="fail")
             self._extract(item, (), options, [], [])
             return
-        folder = os.path.join(chosen, item.source)
-        if not os.path.isdir(folder):
+        folder = metadata_folder(chosen, item.source)
+        if folder is None:
             raise NotFoundError(f"--metadata {chosen}: a directory without table {item.source}")
         check_columns(folder, item)
         self._engine.load(item.name, [folder])
@@ -165,15 +165,22 @@ class RunInputs:
     def _sets_with(self, item: Input) -> list[str]:
         """Return the folders of the table in directories that earlier runs wrote."""
         folders = []
-        for path in self._surveyed.table_sets:
-            folder = os.path.join(path, item.name)
-            if os.path.isdir(folder):
+        for one in self._sets:
+            if one.is_published:
+                continue
+            folder = one.folder_of(item.name)
+            if folder is not None:
                 if item.name != BOOKIES_TABLE:
                     check_columns(folder, item, self._sets)
                 folders.append(folder)
-            elif not item.may_lack:
+            elif item.may_lack:
+                self._reservations.guard(
+                    f"{one.path}: the run that wrote this directory wrote no table {item.name}, which is "
+                    "empty for its bookies"
+                )
+            else:
                 raise NotFoundError(
-                    f"{path}: an earlier run wrote this directory, but not table {item.name}, which "
+                    f"{one.path}: an earlier run wrote this directory, but not table {item.name}, which "
                     f"{self._request.job.name} needs; job inventory writes what most jobs need"
                 )
         return folders

@@ -39,8 +39,9 @@ class TableSet:
 
     ``unread_indexes`` are directories whose index it left out, ``logs_gone`` counts entry logs that went away
     while it read. ``bookies`` are the rows of its table ``bookies``, none when it wrote no such table.
-    ``files`` are those of each table, for a set of a store; ``not_read`` says of a table why a part of it is
-    lacking.
+    ``tables`` are those that its run wrote, None where the summary does not say: what else is in the
+    directory is of an earlier run. ``files`` are those of each table, for a set of a store; ``not_read`` says
+    of a table why a part of it is lacking.
     """
 
     path: str
@@ -51,6 +52,7 @@ class TableSet:
     unread_indexes: tuple[str, ...]
     logs_gone: int
     bookies: tuple[Mapping[str, Any], ...]
+    tables: frozenset[str] | None = None
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     not_read: Mapping[str, str] = field(default_factory=dict)
 
@@ -59,12 +61,17 @@ class TableSet:
         """Whether it is a set of a store, of which the manifest names the tables' files."""
         return bool(self.files)
 
+    def folder_of(self, table: str) -> str | None:
+        """Return the folder of a table that the run wrote, None where it wrote no such table."""
+        return _folder_of(self.path, table, self.tables)
+
 
 def read_table_set(path: str) -> TableSet:
     """Read a set's ``summary.json`` and its table ``bookies``. Raises CorruptionError, StorageError."""
     summary_path = os.path.join(path, SUMMARY_NAME)
     summary = _summary(summary_path)
     started, seconds = summary.get("started_ms"), summary.get("seconds")
+    tables = _tables(summary, summary_path)
     return TableSet(
         path=path,
         job=_value(summary, "job", str, None, summary_path),
@@ -73,8 +80,32 @@ def read_table_set(path: str) -> TableSet:
         guards=_texts(summary, "guards", summary_path),
         unread_indexes=_texts(summary, "unread_indexes", summary_path),
         logs_gone=_value(summary, "logs_gone", int, 0, summary_path),
-        bookies=tuple(_bookies(os.path.join(path, "bookies"))),
+        bookies=tuple(_bookies(_folder_of(path, "bookies", tables))),
+        tables=tables,
     )
+
+
+def metadata_folder(path: str, table: str) -> str | None:
+    """Return the folder of a table in a directory of metadata, None where there is none, or it is of an
+    earlier run than the directory's summary. Raises CorruptionError, StorageError."""
+    summary = os.path.join(path, SUMMARY_NAME)
+    return _folder_of(path, table, _tables(_summary(summary), summary) if os.path.exists(summary) else None)
+
+
+def _folder_of(path: str, table: str, tables: frozenset[str] | None) -> str | None:
+    folder = os.path.join(path, table)
+    return folder if (tables is None or table in tables) and os.path.isdir(folder) else None
+
+
+def _tables(summary: dict[str, Any], path: str) -> frozenset[str] | None:
+    """Return the names of the tables that a run wrote, None where its summary has no list of them."""
+    found = _value(summary, "tables", list, None, path)
+    if found is None:
+        return None
+    names = [row["name"] for row in found if isinstance(row, dict) and isinstance(row.get("name"), str)]
+    if len(names) < len(found):
+        raise CorruptionError("summary of a run, tables", expected="a list of tables with names", path=path)
+    return frozenset(names)
 
 
 def _summary(path: str) -> dict[str, Any]:
@@ -123,8 +154,8 @@ def _texts(summary: dict[str, Any], name: str, path: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _bookies(folder: str) -> Iterable[Mapping[str, Any]]:
-    if not os.path.isdir(folder):
+def _bookies(folder: str | None) -> Iterable[Mapping[str, Any]]:
+    if folder is None:
         return
     for path in parquet_files(folder):
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bkctl.errors import CorruptionError, RefusedError, UsageError
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError, UsageError
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.results import Outcome
@@ -227,3 +227,31 @@ def _run_out(url: str) -> None:
 def _run_path(url: str, out: Path) -> None:
     with LocalEngine(jobs=1) as engine:
         run_job(PosixFileSystem(), engine, Request(JOBS["inventory"], (url,), str(out)))
+
+
+def test_tables_of_an_earlier_run_in_a_directory_are_not_of_the_newest(tmp_path: Path) -> None:
+    """Another job leaves the tables that it does not write: these are of another time than its summary."""
+    run("inventory", tmp_path / "set", DEMO)
+    run("garbage", tmp_path / "set", without_its_largest_log(tmp_path / "bookie"))
+    with pytest.raises(NotFoundError, match="wrote this directory, but not table runs"):
+        run("replication-audit", tmp_path / "o", tmp_path / "set")
+    run("replication-audit", tmp_path / "set", DEMO)
+    run("inventory", tmp_path / "set", DEMO)
+    with pytest.raises(NotFoundError, match="without table ledgers"):
+        run("orphans", tmp_path / "p", DEMO, metadata=str(tmp_path / "set"))
+
+
+def test_a_table_that_a_run_did_not_write_is_named(tmp_path: Path) -> None:
+    """Without its table of logs a bookie looks empty."""
+    run("replication-audit", tmp_path / "set", DEMO)
+    outcome = run("stats", tmp_path / "o", tmp_path / "set")
+    assert outcome.counts["log_bytes"] == 0
+    told = f"{tmp_path / 'set'}: the run that wrote this directory wrote no table logs"
+    assert any(guard.startswith(told) for guard in outcome.guards)
+
+
+@pytest.mark.parametrize("tables", ["5", "[5]", '[{"name": 5}]', "[{}]"])
+def test_a_summary_whose_tables_have_no_names_is_named(tmp_path: Path, tables: str) -> None:
+    (tmp_path / "summary.json").write_text(f'{{"tables": {tables}}}')
+    with pytest.raises(CorruptionError, match="summary of a run, tables"):
+        read_table_set(str(tmp_path))
