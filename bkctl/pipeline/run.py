@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bkctl.clock import SystemClock
 from bkctl.errors import UsageError
 from bkctl.pipeline.engine import Engine
 from bkctl.pipeline.index_spaces import partial_spaces
@@ -47,8 +48,9 @@ from bkctl.pipeline.table_sets import (
     refuse_twins,
     twin_directories,
 )
+from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import Range
-from bkctl.pipeline.uploaded_run import claimed_url, upload
+from bkctl.pipeline.uploaded_run import claimed_url
 from bkctl.reporting import Phase, silent_phase
 from bkctl.vfs import FileSystem
 
@@ -79,14 +81,16 @@ def run_job(
     started = time.time()
     refuse_foreign_schemes("--out", request.out)
     if is_url(request.out):
-        with claimed_url(request.out) as place, tempfile.TemporaryDirectory(prefix="bkctl-run-") as staging:
+        with (
+            claimed_url(request.out, SystemClock()) as there,
+            tempfile.TemporaryDirectory(prefix="bkctl-run-") as staging,
+        ):
             here = replace(request, out=staging)
-            return upload(run_job(filesystem, engine, here, surveyed, phase, queries), place)
+            return there.upload(run_job(filesystem, engine, here, surveyed, phase, queries))
     refuse_foreign_schemes("PATH", *request.paths)
     request = replace(request, out=local_path(request.out))
     surveyed = surveyed or _survey(filesystem, engine, request.paths)
-    if os.path.normpath(request.out) in surveyed.table_sets:
-        raise UsageError(f"--out {request.out}: is also a PATH to read from; choose another directory")
+    _refuse_own_inputs(request, surveyed)
     now_ms = int(started * 1000)
     published = published_sets(filesystem, surveyed, request.metadata, request.wish, now_ms)
     sets = [*(read_table_set(path) for path in surveyed.table_sets), *published.sets]
@@ -106,6 +110,14 @@ def run_job(
         outcome = run.outcome(started)
         write_summary(outcome)
         return outcome
+
+
+def _refuse_own_inputs(request: Request, surveyed: Survey) -> None:
+    """Refuse to write over what is read. Raises UsageError."""
+    metadata = (request.metadata, request.metadata_after)
+    inputs = [*surveyed.table_sets, *(path for path in metadata if path is not None and not is_uri(path))]
+    if os.path.realpath(request.out) in map(os.path.realpath, inputs):
+        raise UsageError(f"--out {request.out}: is also read from; choose another directory")
 
 
 def _survey(filesystem: FileSystem, engine: Engine, paths: Sequence[str]) -> Survey:

@@ -84,7 +84,8 @@ class SparkEngine:
         self._tasks_folder = None if exchange is None else exchange.fresh().text
         self._digest_secret = None if exchange is None else secrets.token_bytes(_SECRET_BYTES)
         self._digest_files: dict[tuple[str | None, bytes | None], str] = {}
-        self._steps_dir = os.path.join(work_dir, _STEPS)
+        # Names of its own: an engine is there, and goes, also where its run is refused the directory.
+        self._steps_dir = os.path.join(work_dir, f"{_STEPS}-{secrets.token_hex(8)}")
         self._here_rows_max = here_rows_max
         self._here_memory_bytes = memory_bytes // _HERE_MEMORY_SHARE
         self._here_rows = 0
@@ -286,7 +287,7 @@ def open_spark_engine(
 
     exchange = None
     if is_url(work_dir) and not on_this_machine(master):
-        exchange = Exchange(located(work_dir).child(WORK_NAME).child("exchange"))
+        exchange = Exchange(located(work_dir).child(WORK_NAME).child(f"exchange-{secrets.token_hex(8)}"))
     with (
         tempfile.TemporaryDirectory(prefix="bkctl-steps-")
         if is_url(work_dir)

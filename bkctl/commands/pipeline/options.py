@@ -214,17 +214,20 @@ def surveyed_here(filesystem: FileSystem, chosen: Chosen) -> Survey | None:
 @contextmanager
 def open_engine(chosen: Chosen, surveyed: Survey | None) -> Iterator[Engine]:
     """Open the engine that the options, or the size of the data, choose. A Spark session ends with it."""
-    if surveyed is None or chosen.on_spark(surveyed.bytes):
-        from bkctl.spark.engine import open_spark_engine
-
-        settings = chosen.spark_settings
-        with open_spark_engine(chosen.spark_master, chosen.out, chosen.memory_bytes, settings) as spark:
-            yield spark
-        return
-    from bkctl.pipeline.local_engine import LocalEngine
     from bkctl.pipeline.locations import is_url, local_path
     from bkctl.pipeline.out_directory import work_directory
 
     work_dir = None if is_url(chosen.out) else work_directory(local_path(chosen.out))
+    if surveyed is None or chosen.on_spark(surveyed.bytes):
+        from bkctl.spark.engine import open_spark_engine
+
+        settings = chosen.spark_settings
+        with open_spark_engine(
+            chosen.spark_master, work_dir or chosen.out, chosen.memory_bytes, settings
+        ) as spark:
+            yield spark
+        return
+    from bkctl.pipeline.local_engine import LocalEngine
+
     with LocalEngine(work_dir, jobs=chosen.jobs, memory_bytes=chosen.memory_bytes) as local:
         yield local

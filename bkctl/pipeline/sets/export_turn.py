@@ -1,116 +1,16 @@
-"""Let one export at a time write to a folder of tables.
-
-::
-
-    <folder>/_exports/<random>.json    an export is under way: {"host": ..., "pid": ..., "started_ms": ...}
-
-Each export writes a note of its own, writes it again every 20 seconds, and looks for the notes of others
-after the first time. A note that is less than three minutes older than its own is that of an export that is
-still under way: the new export ends. Two exports that begin at the same time may both end, but never do both
-go on, as long as a listing shows every file that was written before it; local disks, HDFS and today's object
-stores all do that. Ages are differences of times that the file system gave, so the clocks of the machines do
-not matter. The note of a process that was killed counts for three minutes.
-"""
+"""Let one export at a time write to a folder of tables: it has a note in ``<folder>/_exports``."""
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
-import socket
-import threading
-from types import TracebackType
-
 from bkctl.clock import Clock
-from bkctl.errors import NotFoundError, RefusedError, StorageError
 from bkctl.pipeline.locations import Location
+from bkctl.pipeline.turn import RENEWAL_S, Turn
 
 TURN_FOLDER = "_exports"
-RENEWAL_S = 20.0
-#: Age from which a note is that of an export that was killed. An export that could not renew its own note for
-#: half of that time writes nothing more.
-STALE_S = 180.0
-_NOTE_BYTES_MAX = 1 << 16
 
 
-class ExportTurn:
+class ExportTurn(Turn):
     """The note of an export: a context manager that holds the folder for as long as the export takes."""
 
     def __init__(self, location: Location, clock: Clock, renewal_s: float = RENEWAL_S) -> None:
-        self._folder = location.child(TURN_FOLDER)
-        self._clock = clock
-        self._renewal_s = renewal_s
-        self._name = f"{secrets.token_hex(8)}.json"
-        note = {"host": socket.gethostname(), "pid": os.getpid(), "started_ms": clock.time_ms()}
-        self._note = json.dumps(note).encode()
-        self._renewed_s = clock.monotonic()
-        self._ended = threading.Event()
-        self._renewal = threading.Thread(target=self._renew, name="export-turn", daemon=True)
-
-    def __enter__(self) -> ExportTurn:
-        """Take the folder. Raises RefusedError while another export writes to it, StorageError."""
-        self._write()
-        try:
-            self._refuse_others()
-        except BaseException:
-            self._remove()
-            raise
-        self._renewal.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._renewal.join()
-        self._remove()
-
-    def check(self) -> None:
-        """Raise StorageError where the note may have grown so old that another export has begun."""
-        age_s = self._clock.monotonic() - self._renewed_s
-        if age_s > STALE_S / 2:
-            raise StorageError(
-                f"{self._folder.text_of(self._name)}: could not be renewed for {age_s:.0f} s, and another "
-                "export may have begun; run the export again"
-            )
-
-    def _write(self) -> None:
-        before_s = self._clock.monotonic()
-        self._folder.write(self._name, self._note)
-        self._renewed_s = before_s
-
-    def _renew(self) -> None:
-        while not self._ended.wait(self._renewal_s):
-            try:
-                self._write()
-            except StorageError:
-                continue  # what the age of the note means is decided by `check`
-
-    def _refuse_others(self) -> None:
-        written_at = self._folder.written_at()
-        own = written_at.pop(self._name, None)
-        if own is None:
-            raise StorageError(f"{self._folder.text_of(self._name)}: was written, and is not there")
-        for name, at in sorted(written_at.items()):
-            if own - at < STALE_S:
-                raise RefusedError(
-                    f"{self._folder.text}: an export{self._whose(name)} writes to these tables; run this one "
-                    f"when it has ended (the note of one that was killed, {name}, counts for "
-                    f"{STALE_S / 60:.0f} minutes)"
-                )
-            self._remove(name)
-
-    def _whose(self, name: str) -> str:
-        """Return who wrote a note, as words of a message; nothing where the note does not say it."""
-        try:
-            note = json.loads(self._folder.read(name, _NOTE_BYTES_MAX))
-            return f" of process {int(note['pid'])} on {str(note['host'])!r}"
-        except (StorageError, NotFoundError, ValueError, KeyError, TypeError):
-            return ""
-
-    def _remove(self, name: str | None = None) -> None:
-        """Remove a note, the own one by default; one that cannot be removed grows old."""
-        try:
-            self._folder.remove_file(name or self._name)
-        except (StorageError, NotFoundError):
-            return
+        super().__init__(location.child(TURN_FOLDER), "an export", clock, renewal_s)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from bkctl.errors import MissingPackageError, NotFoundError, StorageError, UsageError
+from bkctl.clock import SystemClock
+from bkctl.errors import (
+    CorruptionError,
+    MissingPackageError,
+    NotFoundError,
+    RefusedError,
+    StorageError,
+    UsageError,
+    WrongFileError,
+)
 from bkctl.pipeline.jobs.catalogue import JOBS
+from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.locations import is_url, local_path, located, refuse_foreign_schemes
 from bkctl.pipeline.report import write_report
 from bkctl.pipeline.results import first_rows
+from bkctl.pipeline.uploaded_run import WORK_NAME, claimed_url
 from tests.support.pipeline_tables import same_results
 from tests.support.s3_server import put_objects, s3_bucket
 from tests.support.sets import DEMO, collected, ran
@@ -118,8 +132,22 @@ def test_sets_results_and_reports_are_in_an_object_store(
             write_report(there, JOBS[job], f"s3://audits/report.html?{parameters}")
         place = located(f"s3://audits?{parameters}")
         assert place.read("report.html", 1 << 20).startswith(b"<!DOCTYPE html>")
-        assert not [name for name in place.sizes() if ".work" in name or "writing" in name]
+        assert not [name for name in place.sizes() if re.search(r"\.work|\.runs|writing", name)]
     assert not (tmp_path / "s3:").exists()
+
+
+def test_two_runs_do_not_write_to_one_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of the one would stand under the summary of the other. What a killed one left
+    is in nobody's way."""
+    with s3_bucket("audits", monkeypatch) as parameters:
+        url = f"s3://audits/out?{parameters}"
+        located(url).child(WORK_NAME).write("exchange/part", b"of a run that was killed")
+        with claimed_url(url, SystemClock()) as first:
+            first.place.child(WORK_NAME).write("exchange/part", b"of the first")
+            with pytest.raises(RefusedError, match="a run of process"), claimed_url(url, SystemClock()):
+                pass
+            assert "exchange/part" in first.place.child(WORK_NAME).sizes()
+        assert located(url).sizes() == {}
 
 
 def test_what_an_hdfs_url_lacks_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

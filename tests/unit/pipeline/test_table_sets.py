@@ -255,3 +255,21 @@ def test_a_summary_whose_tables_have_no_names_is_named(tmp_path: Path, tables: s
     (tmp_path / "summary.json").write_text(f'{{"tables": {tables}}}')
     with pytest.raises(CorruptionError, match="summary of a run, tables"):
         read_table_set(str(tmp_path))
+
+
+@pytest.mark.parametrize("spelling", ["same", "relative", "link"])
+def test_a_run_does_not_write_over_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
+    """However the directory is named: its summary, and what tables it has, would be another job's."""
+    run("inventory", tmp_path / "set", DEMO)
+    run("replication-audit", tmp_path / "metadata", DEMO)
+    (tmp_path / "link").symlink_to("set")
+    monkeypatch.chdir(tmp_path)
+    out = {"same": tmp_path / "set", "relative": Path("set"), "link": tmp_path / "link"}[spelling]
+    before = (tmp_path / "set" / "summary.json").read_bytes()
+    with pytest.raises(UsageError, match="is also read from"):
+        run("orphans", out, tmp_path / "set")
+    assert (tmp_path / "set" / "summary.json").read_bytes() == before
+    with pytest.raises(UsageError, match="is also read from"):
+        run("orphans", Path("metadata"), DEMO, metadata=str(tmp_path / "metadata"))

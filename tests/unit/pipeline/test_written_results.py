@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bkctl.errors import RefusedError, StorageError
-from bkctl.pipeline import results
+from bkctl.pipeline import out_directory, results
 from bkctl.pipeline.out_directory import MARK_NAME, claimed
 from bkctl.pipeline.results import write_whole
 
@@ -45,3 +47,30 @@ def test_the_mark_of_a_directory_is_not_made_through_a_link(tmp_path: Path) -> N
 def test_nothing_is_left_beside(tmp_path: Path) -> None:
     write_whole(str(tmp_path / "summary.json"), "{}")
     assert os.listdir(tmp_path) == ["summary.json"]
+
+
+def test_two_runs_do_not_write_into_one_directory(tmp_path: Path) -> None:
+    """Each would remove what the other has begun, and its tables would stand under the other's summary."""
+    out = tmp_path / "out"
+    with claimed(str(out)) as work_dir:
+        (Path(work_dir) / "runs").mkdir()
+        with pytest.raises(RefusedError, match=f"pid {os.getpid()}. writes to it"), claimed(str(out)):
+            pass
+        assert (Path(work_dir) / "runs").is_dir()
+    with claimed(str(out)) as work_dir:
+        assert os.listdir(work_dir) == []
+
+
+def test_where_there_are_no_locks_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(errno_: int) -> Callable[[int, int], None]:
+        def flock(descriptor: int, operation: int) -> None:
+            raise OSError(errno_, os.strerror(errno_))
+
+        return flock
+
+    monkeypatch.setattr(out_directory.fcntl, "flock", refused(errno.ENOLCK))
+    with claimed(str(tmp_path / "out")) as work_dir:
+        assert os.path.isdir(work_dir)
+    monkeypatch.setattr(out_directory.fcntl, "flock", refused(errno.EIO))
+    with pytest.raises(StorageError, match="locking"), claimed(str(tmp_path / "out")):
+        pass

@@ -12,8 +12,8 @@ import pytest
 from bkctl.clock import SystemClock
 from bkctl.errors import RefusedError, StorageError
 from bkctl.pipeline.locations import Location, located
-from bkctl.pipeline.sets import export_turn
-from bkctl.pipeline.sets.export_turn import STALE_S, TURN_FOLDER, ExportTurn
+from bkctl.pipeline.sets.export_turn import TURN_FOLDER, ExportTurn
+from bkctl.pipeline.turn import RENEWAL_S, STALE_S
 from tests.support.manual_clock import ManualClock
 from tests.support.s3_server import s3_bucket
 from tests.support.waiting import until
@@ -23,7 +23,7 @@ def notes(folder: Path) -> list[Path]:
     return sorted((folder / TURN_FOLDER).glob("*"))
 
 
-def turn_at(folder: Path, renewal_s: float = export_turn.RENEWAL_S) -> ExportTurn:
+def turn_at(folder: Path, renewal_s: float = RENEWAL_S) -> ExportTurn:
     return ExportTurn(located(str(folder)), SystemClock(), renewal_s)
 
 
