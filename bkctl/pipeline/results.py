@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,6 +21,8 @@ from bkctl.pipeline.locations import is_url, located, opened_file
 from bkctl.pipeline.out_directory import SUMMARY_NAME
 
 CLEAN, FOUND, UNEXAMINED = "clean", "found", "unexamined"
+#: A file's columns are a request or two to an object store, of which so many are under way at once.
+_FOOTER_READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +79,41 @@ def parquet_schema(folders: Iterable[str]) -> pa.Schema:
     Raises StorageError for a folder without a file, CorruptionError for one that is no Parquet file or has a
     column with another type than the others.
     """
-    found: list[pa.Schema] = []
+    firsts = []
     for folder in folders:
         files = parquet_files(folder)
         if not files:
             raise StorageError(f"{folder}: holds no Parquet file", path=folder)
-        try:
-            filesystem, name = opened_file(files[0])
-            found.append(pq.read_schema(name, filesystem=filesystem).remove_metadata())
-            pa.unify_schemas(found)
-        except pa.ArrowException as error:
-            raise CorruptionError(
-                "table",
-                expected="a Parquet file with the columns of the others",
-                found=str(error),
-                path=files[0],
-            ) from None
-        except OSError as error:
-            raise storage_error(error, files[0]) from error
-    return pa.unify_schemas(found)
+        firsts.append(files[0])
+    return _united_schema(firsts)
+
+
+def _united_schema(files: Sequence[str]) -> pa.Schema:
+    """Return all columns of some files. Raises CorruptionError as :func:`parquet_schema`, StorageError."""
+    united = pa.schema([])
+    with ThreadPoolExecutor(_FOOTER_READERS, "footers") as pool:
+        for path, schema in zip(files, pool.map(_schema_in, files), strict=True):
+            try:
+                united = pa.unify_schemas([united, schema])
+            except pa.ArrowException as error:
+                raise _other_columns(path, error) from None
+    return united
+
+
+def _schema_in(path: str) -> pa.Schema:
+    filesystem, name = opened_file(path)
+    try:
+        return pq.read_schema(name, filesystem=filesystem).remove_metadata()
+    except pa.ArrowException as error:
+        raise _other_columns(path, error) from None
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def _other_columns(path: str, error: Exception) -> CorruptionError:
+    return CorruptionError(
+        "table", expected="a Parquet file with the columns of the others", found=str(error), path=path
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +191,18 @@ def remote_datasets(folders: Iterable[str]) -> Iterator[Any]:
     """Give datasets of the files and folders that are URLs, one for each file system.
 
     DuckDB asks them for the columns and rows that a query needs; its own readers of object stores would want
-    credentials of their own.
+    credentials of their own. Their columns are those of all files: sets may be of several versions. Raises as
+    :func:`parquet_schema`.
     """
     import pyarrow.dataset as ds
 
     files: dict[int, tuple[Any, list[str]]] = {}
-    for folder in folders:
-        if is_url(folder):
-            for file in parquet_files(folder):
-                filesystem, path = opened_file(file)
-                files.setdefault(id(filesystem), (filesystem, []))[1].append(path)
-    for filesystem, paths in files.values():
-        yield ds.dataset(paths, format="parquet", filesystem=filesystem)
+    for file in (file for folder in folders if is_url(folder) for file in parquet_files(folder)):
+        filesystem, _ = opened_file(file)
+        files.setdefault(id(filesystem), (filesystem, []))[1].append(file)
+    for filesystem, texts in files.values():
+        paths = [opened_file(text)[1] for text in texts]
+        yield ds.dataset(paths, schema=_united_schema(texts), format="parquet", filesystem=filesystem)
 
 
 def write_whole(path: str, text: str) -> None:

@@ -150,6 +150,23 @@ def test_two_runs_do_not_write_to_one_url(monkeypatch: pytest.MonkeyPatch) -> No
         assert located(url).sizes() == {}
 
 
+def test_tables_of_several_versions_have_the_columns_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first file may be of a version that had fewer columns, or of a type that has nothing in common."""
+    tables = {"old": pa.table({"x": [1]}), "new": pa.table({"x": [2], "y": ["t"]})}
+    with s3_bucket("audits", monkeypatch) as parameters, LocalEngine(jobs=1) as engine:
+        place = located(f"s3://audits/tables?{parameters}")
+        for order in (("old", "new"), ("new", "old")):
+            for number, name in enumerate(order):
+                with place.opened(f"{order[0]}/{number}.parquet") as stream:
+                    pq.write_table(tables[name], stream)
+            engine.load("t", [place.text_of(order[0])])
+            assert engine.rows("SELECT x, y FROM t ORDER BY x") == [{"x": 1, "y": None}, {"x": 2, "y": "t"}]
+        with place.opened("old/2.parquet") as stream:
+            pq.write_table(pa.table({"x": ["text"]}), stream)
+        with pytest.raises(CorruptionError, match=r"old/2\.parquet"):
+            engine.load("t", [place.text_of("old")])
+
+
 def test_what_an_hdfs_url_lacks_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bkctl.extras.find_spec", lambda _: None)
     with pytest.raises(MissingPackageError, match=r"hdfs:// URLs needs? .*bkctl\[hdfs\]"):
