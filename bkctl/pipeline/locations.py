@@ -6,7 +6,8 @@ its environment variables, files and instance roles; parameters of a URL
 :mod:`~bkctl.pipeline.hdfs`. A name in a directory has slashes as everywhere.
 
 A file that is written under a name is there as a whole, or its reader can see that it is not: no reader
-relies on a change of names. Only an export that replaces a set moves files, its own.
+relies on a change of names. On a disk of this machine a file is durable when its writing has ended, so that a
+manifest outlives no file that it names. Only an export that replaces a set moves files, its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, Any
@@ -153,9 +154,12 @@ class Location:
         path = f"{self.path}/{name}"
         with _failures(self.text_of(name)):
             if self.is_local:
-                self.filesystem.create_dir(os.path.dirname(path), recursive=True)
+                _make_folder(os.path.dirname(path))
             with self.filesystem.open_output_stream(path) as stream:
                 yield stream
+            if self.is_local:
+                _sync(path)
+                _sync(os.path.dirname(path))
 
     def move_file(self, name: str, to: str) -> None:
         """Give a file another name in this directory; in an object store its bytes are copied."""
@@ -166,6 +170,11 @@ class Location:
             self.remove_file(name)
             return
         with _failures(self.text_of(name)):
+            if self.is_local:
+                _make_folder(os.path.dirname(target))
+                os.replace(source, target)
+                _sync(os.path.dirname(target))
+                return
             self.filesystem.create_dir(os.path.dirname(target), recursive=True)
             self.filesystem.move(source, target)
 
@@ -184,6 +193,28 @@ class Location:
             self.filesystem.delete_dir_contents(self.path, missing_dir_ok=True)
             if self.is_directory():
                 self.filesystem.delete_dir(self.path)
+
+
+def _make_folder(path: str) -> None:
+    """Make a directory of this machine and those above it, with names that are durable. Raises OSError."""
+    above = os.path.dirname(path)
+    if above != path and not os.path.isdir(path):
+        _make_folder(above)
+        with suppress(FileExistsError):  # another one has made it since; below, it is no directory
+            os.mkdir(path)
+        _sync(above)
+
+
+def _sync(path: str) -> None:
+    """Make a file's content, or the names in a directory, durable. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return  # what may be written and not be read is the system's to sync
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

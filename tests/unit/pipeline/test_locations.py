@@ -63,6 +63,26 @@ def test_files_of_a_directory_are_written_read_and_listed(tmp_path: Path) -> Non
     assert place.names() == []
 
 
+def test_a_file_here_is_durable_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut after a manifest takes no file that it names."""
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    )
+    place = located(str(tmp_path / "sets" / "one"))
+    place.write("runs/part", b"rows")
+    above = [tmp_path, tmp_path / "sets", tmp_path / "sets" / "one"]
+    runs = tmp_path / "sets" / "one" / "runs"
+    assert synced == [*map(str, above), str(runs / "part"), str(runs)]
+    synced.clear()
+    place.move_file("runs/part", "kept/part")
+    assert synced == [str(above[-1]), str(above[-1] / "kept")]
+    assert place.sizes() == {"kept/part": 4}
+    (above[-1] / "file").touch()
+    with pytest.raises(WrongFileError, match="that of a file"):
+        place.write("file/part", b"rows")
+
+
 def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
     """Reading it would wait for ever for somebody who writes."""
     os.mkfifo(tmp_path / "manifest.json")
