@@ -4,6 +4,10 @@ A first pass compares counts and a hash of (entry, location) per directory, ledg
 tables; only ledgers in which they differ are then read entry by entry. The hash counts modulo 2^44
 (``bkctl.pipeline.tables.run_lengths``), and is summed up in two halves of 22 bits: a ledger may have
 millions of stretches in a log.
+
+The bookie may be at work. Of the ledgers that differ, locations are read before entries, so that the record
+that a location leads to is there. A record behind the end that its log had in the beginning may have been
+flushed after the locations were read, and is not missing in them.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ INDEX_AUDIT = Job(
     name="index-audit",
     summary="The location index of every directory against what its entry logs hold.",
     inputs=(
+        Input("logs", "logs", ("bookie", "dir", "log_id", "bytes", "damaged")),
         Input(
             "runs",
             "runs",
@@ -49,7 +54,7 @@ INDEX_AUDIT = Job(
         Input("index_ledgers", "index_ledgers", ("bookie", "dir", "ledger"), may_lack=True),
         UNFLUSHED,
         Input("bookies", "bookies"),
-        Input("logs", "logs", ("bookie", "dir", "log_id", "damaged")),
+        Input("suspect_locations", "index_locations", may_lack=True, expands="suspects"),
         Input(
             "suspect_entries",
             "entries",
@@ -57,7 +62,6 @@ INDEX_AUDIT = Job(
             expands="suspects",
         ),
         Input("fragments_after", "fragments", ("ledger", "bookie"), snapshot=Snapshot.AFTER),
-        Input("suspect_locations", "index_locations", may_lack=True, expands="suspects"),
     ),
     sql=sql_text("index_audit"),
     sentence=index_sentence,

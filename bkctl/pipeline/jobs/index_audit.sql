@@ -56,14 +56,20 @@ WHERE l.ledger IS NULL
 
 -- expand suspects
 
+-- view log_ends
+SELECT l.dir, l.log_id, max(l.bytes) AS bytes FROM logs l GROUP BY l.dir, l.log_id
+
 -- view copies
-SELECT d.space, d.dir, e.ledger, e.entry, e.log_id, e.offset AS place
+SELECT d.space, d.dir, e.ledger, e.entry, e.log_id, e.offset AS place,
+       CASE WHEN e.offset < l.bytes THEN 0 ELSE 1 END AS flushed_since
 FROM suspect_entries e
 JOIN dir_spaces d ON d.dir = e.dir
 JOIN suspects s ON s.space = d.space AND s.ledger = e.ledger
+LEFT JOIN log_ends l ON l.dir = e.dir AND l.log_id = e.log_id
 
 -- step newest
-SELECT c.space, c.ledger, c.entry, max(c.log_id * 4294967296 + c.place) AS location, count(*) AS copies
+SELECT c.space, c.ledger, c.entry, max(c.log_id * 4294967296 + c.place) AS location, count(*) AS copies,
+       min(c.flushed_since) AS flushed_since
 FROM copies c GROUP BY c.space, c.ledger, c.entry
 
 -- step rows
@@ -112,6 +118,7 @@ SELECT coalesce(n.space, r.space) AS space, r.dir, coalesce(n.ledger, r.ledger) 
        r.log_id AS index_log_id, r.place AS index_offset,
        quotient(n.location, 4294967296) AS log_id, n.location % 4294967296 AS log_offset, n.copies,
        CASE WHEN n.space IS NULL THEN 'dangling'
+            WHEN r.space IS NULL AND n.flushed_since = 1 THEN 'ok'
             WHEN r.space IS NULL THEN 'missing'
             WHEN n.location = r.log_id * 4294967296 + r.place THEN 'ok'
             WHEN c.space IS NOT NULL THEN 'stale'

@@ -172,8 +172,9 @@ def read_suspects(
         batches = read_table(source, columns, paths, narrowed)
         keep(name, (_of(batch, wanted) for batch in batches))
 
-    chosen("suspect_entries", "entries", ("bookie", "dir", "log_id", "offset", "ledger", "entry"))
+    # Locations first, as in the audit itself: the bookie may flush in between.
     chosen("suspect_locations", "index_locations", table_named("index_locations").schema.names)
+    chosen("suspect_entries", "entries", ("bookie", "dir", "log_id", "offset", "ledger", "entry"))
     return None
 
 

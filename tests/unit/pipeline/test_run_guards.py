@@ -6,20 +6,30 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bkctl.codec.last_mark import LastMark, encode_last_mark
+from bkctl.codec.location import Location, encode_key, encode_value
+from bkctl.kvstore.base import Put
+from bkctl.kvstore.profile import LOCATIONS_PROFILE
+from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.pipeline.job import Parameters
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.run import run_job
 from bkctl.pipeline.run_request import Request
+from bkctl.pipeline.sets import collection, rest_pass
+from bkctl.pipeline.sets.index_pass import read_indexes
+from bkctl.pipeline.sets.rest_pass import read_table
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.reporting import Advance, nobody
 from bkctl.vfs import PosixFileSystem
 from tests.support.log_builder import EntryLogBuilder, entry_body
+from tests.support.manifest import index_rows
+from tests.support.sets import collected, ran
 
 DEMO = Path(__file__).parents[2] / "data" / "demo" / "bookie1"
 
@@ -108,3 +118,64 @@ def test_what_a_bookie_flushes_during_a_run_is_not_missing(tmp_path: Path, when:
         outcome = run_job(PosixFileSystem(), engine, request, phase=flushed_after)
     assert (bookie / "ledgers" / "current" / "7f.log").exists()
     assert (outcome.counts["slots_missing"], outcome.counts["copies_missing"]) == (0, 0)
+
+
+def _put(bookie: Path, log_id: int, ledger: int, entries: range) -> None:
+    """Write a log with entries of a ledger, and their locations, as a flush does."""
+    current, log = bookie / "ledgers" / "current", EntryLogBuilder()
+    offsets = [log.add(entry_body(ledger, entry)).offset + 4 for entry in entries]
+    (current / f"{log_id:x}.log").write_bytes(log.roll().data)
+    with open_store(str(current / "locations"), LOCATIONS_PROFILE, create=False) as store:
+        store.write(
+            [
+                Put(encode_key(ledger, entry), encode_value(Location(log_id, offset)))
+                for entry, offset in zip(entries, offsets, strict=True)
+            ],
+            sync=True,
+        )
+
+
+@pytest.mark.parametrize("when", ["reading runs", "reading suspect_entries", "reading suspect_locations"])
+def test_what_a_bookie_flushes_during_an_audit_of_its_index_is_no_finding(tmp_path: Path, when: str) -> None:
+    """A ledger is looked at entry by entry, because its locations were read after its runs."""
+    bookie = Path(shutil.copytree(DEMO, tmp_path / "bookie"))
+    ledger = next(iter(index_rows(bookie / "ledgers" / "current")))[0]
+
+    @contextmanager
+    def flushed_after(name: str, _: int) -> Iterator[Advance]:
+        yield nobody
+        if name == "reading runs":
+            _put(bookie, 0x7E, ledger, range(5000, 5010))
+        if name == when != "reading runs":
+            _put(bookie, 0x7F, ledger, range(6000, 6010))
+
+    request = Request(JOBS["index-audit"], (str(bookie),), str(tmp_path / "out"))
+    with LocalEngine(jobs=1) as engine:
+        outcome = run_job(PosixFileSystem(), engine, request, phase=flushed_after)
+    assert outcome.counts["ledgers_expanded"] == 1
+    assert (outcome.verdict, outcome.found) == ("clean", ())
+
+
+def test_nor_is_what_it_flushes_during_a_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bookie = Path(shutil.copytree(DEMO, tmp_path / "bookie"))
+    ledger = next(iter(index_rows(bookie / "ledgers" / "current")))[0]
+    tables: list[str] = []
+
+    def flushed_before(*arguments: Any) -> Any:
+        _put(bookie, 0x7E, ledger, range(5000, 5010))
+        return read_indexes(*arguments)
+
+    def flushed_between(name: str, *arguments: Any) -> Iterator[Any]:
+        yield from read_table(name, *arguments)
+        if name in ("entries", "index_locations"):
+            tables.append(name)
+            if len(tables) == 1:
+                _put(bookie, 0x7F, ledger, range(6000, 6010))
+
+    monkeypatch.setattr(collection, "read_indexes", flushed_before)
+    monkeypatch.setattr(rest_pass, "read_table", flushed_between)
+    collected(bookie, tmp_path / "sets")
+    assert len(tables) == 2
+    outcome = ran("index-audit", [tmp_path / "sets"], tmp_path / "out", metadata=None)
+    assert outcome.counts["ledgers_expanded"] == 1
+    assert (outcome.verdict, outcome.found) == ("clean", ())
