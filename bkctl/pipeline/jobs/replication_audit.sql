@@ -96,7 +96,8 @@ FROM of_slot o WHERE o.whole
 UNION ALL
 SELECT a.ledger, a.first_entry, a.slot, a.bookie, a.ensemble_size, a.write_quorum, a.judged_to,
        greatest(a.low, a.begins) AS low, least(a.high, a.begins + a.width - 1) AS high
-FROM apart a WHERE greatest(a.low, a.begins) <= least(a.high, a.begins + a.width - 1)
+FROM apart a
+WHERE greatest(a.low, a.begins, a.first_entry) <= least(a.high, a.begins + a.width - 1, a.judged_to)
 
 -- view slot_spans
 SELECT r.ledger, r.first_entry, r.slot, r.bookie, r.ensemble_size, r.write_quorum,

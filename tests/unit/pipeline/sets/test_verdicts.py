@@ -23,6 +23,8 @@ from bkctl.pipeline.tables.options import TableOptions
 from bkctl.reporting import Advance, nobody
 from bkctl.vfs import PosixFileSystem
 from tests.support.grades import is_thorough
+from tests.support.log_builder import EntryLogBuilder, entry_body
+from tests.support.pipeline_tables import rows_of, write_tables
 from tests.support.sets import DEMO, ZK, collected, ran
 
 #: Words of a verdict that say what is wrong with sets.
@@ -137,3 +139,48 @@ def test_over_sets_the_verdict_is_that_of_the_files_or_unexamined(
         assert over.verdict in (direct.verdict, "unexamined"), (job, direct.found, over.found)
         lacking = set(direct.found) - set(over.found)
         assert not lacking or any(WRONG.fullmatch(word) for word in over.found), (job, lacking, over.found)
+
+
+def test_what_a_stripe_has_in_front_of_a_fragment_counts_for_nothing(tmp_path: Path) -> None:
+    """The bookie should have the even entries and has every third of them, which is one stripe. The second
+    fragment begins between two of its steps, with an entry that is missing."""
+    bookie = Path(shutil.copytree(DEMO, tmp_path / "bookie"))
+    current = bookie / "ledgers" / "current"
+    for path in current.glob("*.log"):
+        path.unlink()
+    log = EntryLogBuilder()
+    for entry in range(0, 30, 6):
+        log.add(entry_body(77, entry))
+    (current / "0.log").write_bytes(log.roll().data)
+    collected(bookie, tmp_path / "sets")
+    (name,) = SetStore(located(str(tmp_path / "sets"))).bookies()
+    fragments = [
+        {
+            "ledger": 77,
+            "first_entry": first,
+            "last_entry": last,
+            "slot": slot,
+            "bookie": member,
+            "ensemble_size": 2,
+            "write_quorum": 1,
+            "ack_quorum": 1,
+            "state": "CLOSED",
+        }
+        for first, last, other in ((0, 9, "b"), (10, 29, "c"))
+        for slot, member in enumerate((name, other))
+    ]
+    metadata = write_tables(tmp_path / "t", ledgers=[{"ledger": 77, "state": "CLOSED"}], fragments=fragments)
+    outcome = ran("replication-audit", [tmp_path / "sets"], tmp_path / "o", metadata=str(metadata))
+    assert set(rows_of(outcome, "audit", "bookie", "first_entry", "expected", "held")) >= {
+        (name, 0, 5, 2),
+        (name, 10, 10, 3),
+    }
+    gaps = rows_of(outcome, "missing", "first_entry", "first_missing", "last_missing", "missing")
+    assert gaps == [
+        (0, 2, 4, 2),
+        (0, 8, 8, 1),
+        (10, 10, 10, 1),
+        (10, 14, 16, 2),
+        (10, 20, 22, 2),
+        (10, 26, 28, 2),
+    ]
