@@ -117,15 +117,32 @@ class Survey:
         return tuple(path.path for path in self.paths if kind is None or kind in path.kinds)
 
     def folders_of(self, source: str) -> tuple[str, ...]:
-        """Return the folders of the bookies from which a table can be read: each can be planned by itself."""
+        """Return the folders of the bookies from which a table can be read: each can be planned by itself.
+
+        Paths may overlap: what a folder around another one holds as well is not read twice.
+        """
         kind = KIND_OF.get(source)
-        found: list[str] = []
+        found: dict[str, frozenset[str]] = {}
         for path in self.paths:
             if kind is None or kind in path.kinds:
                 here = os.path.abspath(path.path)
                 holding = [one.path for one in path.directories if kind is None or _holds(one, kind)]
-                found += outermost_folders(here, holding) if path.directories else [here]
-        return tuple(dict.fromkeys(found))
+                for folder in outermost_folders(here, holding) if path.directories else [here]:
+                    inside = frozenset(one for one in holding if _is_within(one, folder))
+                    found[folder] = found.get(folder, frozenset()) | (inside or {os.path.dirname(folder)})
+        return tuple(
+            folder
+            for folder, held in found.items()
+            if not any(_is_within(folder, other) and held <= more for other, more in _others(found, folder))
+        )
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def _others(found: Mapping[str, frozenset[str]], folder: str) -> Iterator[tuple[str, frozenset[str]]]:
+    return ((other, held) for other, held in found.items() if other != folder)
 
 
 def _holds(directory: BookieDirectory, kind: str) -> bool:

@@ -10,6 +10,8 @@ import pytest
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.survey import bookies_table, folded_ranges, noted_logs_gone, notes_of_logs, survey
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.registry import table_named
 from bkctl.vfs import PosixFileSystem
 from tests.support.s3_server import s3_bucket
 
@@ -66,6 +68,26 @@ def test_ranges_hold_all_ledgers_and_are_few() -> None:
     assert folded_ranges([7, 5, 6, 6, 9]) == ((5, 7), (9, 9))
     assert folded_ranges([]) == ()
     assert folded_ranges(range(0, 1000, 2)) == ((0, 998),)
+
+
+@pytest.mark.parametrize(
+    "more", ["ledgers", "ledgers/current", "ledgers/current/0.log", "../bookie", "..", "journal"]
+)
+def test_tasks_read_what_overlapping_paths_hold_once(tmp_path: Path, more: str) -> None:
+    bookie = Path(shutil.copytree(DEMO, tmp_path / "fleet" / "bookie"))
+    shutil.copytree(DEMO / "ledgers", tmp_path / "apart")
+    paths = [str(bookie), str(bookie / more), str(tmp_path / "apart")]
+    logs = table_named("runs")
+    with LocalEngine(jobs=1) as engine:
+        for given in (paths, paths[::-1]):
+            surveyed = survey(FILES, given, engine.each)
+            splits = [
+                split
+                for folder in surveyed.folders_of("runs")
+                for split in logs.plan([folder], TableOptions(damage="rows"))
+            ]
+            found = sorted(file.path for split in splits for file in split.files)
+            assert found == sorted(map(str, tmp_path.rglob("current/?.log")))
 
 
 @pytest.mark.parametrize("remote", [False, True])
