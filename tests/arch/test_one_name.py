@@ -12,7 +12,7 @@ from bkctl.commands.frame.durations import parse_duration_ms, parse_duration_or_
 from bkctl.commands.frame.nouns import NOUNS, Noun
 from bkctl.commands.frame.old_names import OLD_NAMES
 from bkctl.commands.frame.root import load
-from bkctl.commands.frame.shell_commands import GUESSED_COMMANDS, SHELL_COMMANDS
+from bkctl.commands.frame.shell_commands import ADVICE, GUESSED_COMMANDS, SHELL_COMMANDS
 from tests.arch.test_shell_page import rows as rows_of_shell_page
 from tests.support.transcript import DATA
 
@@ -210,7 +210,8 @@ def test_near_names_are_offered(run_cli: Any, line: str, meant: str) -> None:
 
 def test_guessed_verbs_are_no_commands_and_what_is_meant_is_one(run_cli: Any) -> None:
     verbs = {f"{noun.name} {verb}" for noun in NOUNS.values() if noun.verbs for verb in _verbs_of(noun)}
-    assert not verbs & GUESSED_COMMANDS.keys()
+    assert not verbs & (GUESSED_COMMANDS.keys() | ADVICE.keys())
+    assert not GUESSED_COMMANDS.keys() & ADVICE.keys()
     assert set(GUESSED_COMMANDS.values()) <= verbs
     done = run_cli("bookie", "list")
     assert done.exit_code == 2

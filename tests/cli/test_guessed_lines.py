@@ -84,5 +84,47 @@ def test_a_word_of_the_job_is_answered_with_the_command(run_cli: Run, line: str,
     assert meant in done.stderr
 
 
+@pytest.mark.parametrize(
+    "line", ["stop", "restart", "shutdown", "kill", "help stop", "bookie stop", "bookie restart"]
+)
+def test_who_looks_for_a_stop_is_told_that_it_is_a_signal(run_cli: Run, line: str) -> None:
+    """'top' and 'start' are near to these words, and neither is what is looked for."""
+    done = run_cli(*line.split())
+    assert done.exit_code == 2
+    assert "Ctrl-C or SIGTERM" in done.stderr
+    assert "'bkctl maintenance begin'" in done.stderr
+    assert "Did you mean" not in done.stderr
+
+
+@pytest.mark.parametrize("line", ["autorecovery stop", "top stop"])
+def test_a_stop_of_something_else_is_not_that_of_a_bookie(run_cli: Run, line: str) -> None:
+    done = run_cli(*line.split())
+    assert done.exit_code == 2
+    assert "maintenance begin" not in done.stderr
+
+
+def test_help_is_found_behind_the_noun_as_well(run_cli: Run) -> None:
+    assert run_cli("ledger", "help").stdout == run_cli("ledger", "--help").stdout
+    assert run_cli("ledger", "help", "read").stdout == run_cli("ledger", "read", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("entrylog list --limt 3", "no such option: --limt. Did you mean '--limit'?\n"),
+        ("entrylog list --nothing-like-it", "no such option: --nothing-like-it\n"),
+        ("bookie stat", "no such command 'stat'. Did you mean 'start' or 'status'?\n"),
+    ],
+)
+def test_every_word_with_a_slip_is_answered_in_one_form(run_cli: Run, line: str, says: str) -> None:
+    done = run_cli(*line.split())
+    assert done.exit_code == 2
+    assert f"bkctl: error: {says}" in done.stderr
+
+
+def test_many_places_of_a_verb_are_a_list(run_cli: Run) -> None:
+    assert "Did you mean 'entrylog list', 'journal list', " in run_cli("list").stderr
+
+
 def test_the_page_of_bookie_says_how_one_is_stopped(run_cli: Run) -> None:
     assert "SIGTERM stops it" in " ".join(run_cli("bookie", "--help").stdout.split())

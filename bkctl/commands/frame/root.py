@@ -14,7 +14,7 @@ import typer
 import typer.completion
 import typer.core
 import typer.main
-from typer._click.exceptions import BadOptionUsage, NoArgsIsHelpError, UsageError
+from typer._click.exceptions import BadOptionUsage, NoArgsIsHelpError, NoSuchOption, UsageError
 
 from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.coercion import convert_plain_values_directly
@@ -24,7 +24,7 @@ from bkctl.commands.frame.metavars import show_metavars_alone
 from bkctl.commands.frame.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
 from bkctl.commands.frame.old_names import as_typed, hide_old_names
 from bkctl.commands.frame.quiet import quietly
-from bkctl.commands.frame.shell_commands import GUESSED_COMMANDS, SHELL_COMMANDS
+from bkctl.commands.frame.shell_commands import ADVICE, GUESSED_COMMANDS, SHELL_COMMANDS
 from bkctl.commands.frame.terminal_text import escaped, escaping
 from bkctl.errors import LIMITS, BkctlError, CorruptionError, StorageError
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from typer._click import Command, Context, HelpFormatter
 
-#: The message about a verb that does not exist, and is like none.
-_NO_VERB = re.compile(r"No such command '([^']+)'")
+#: The message about a verb that does not exist, with those that are like it.
+_NO_VERB = re.compile(r"No such command '([^']+)'(?:[.] Did you mean (.+)[?])?")
 _COMPLETION_FLAGS = ("--install-completion", "--show-completion")
 
 
@@ -70,6 +70,8 @@ class RootGroup(typer.core.TyperGroup):
         args = list(args)
         if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
+        elif args[1:2] == ["help"] and (noun := NOUNS.get(args[0])) is not None and noun.verbs:
+            args = [args[0], *args[2:], "--help"]
         if len(args) == 1 and args[0] in _COMPLETION_FLAGS:
             args.append(_shell_in_use())
         end = args.index("--") if "--" in args else len(args)
@@ -186,13 +188,24 @@ def _suggestion(word: str) -> str:
     if word in SHELL_COMMANDS:
         return " It is one of bookkeeper's shell; docs/coming-from-bookkeeper-shell.md says what to do here."
     if meant_line := GUESSED_COMMANDS.get(word):
-        return f" Did you mean '{meant_line}'?"
+        return _meant([meant_line])
+    if advice := ADVICE.get(word):
+        return f" {advice}."
     import difflib
 
     nouns = (load(noun) for noun in NOUNS.values() if noun.verbs)
     verbs = [f"{noun.name} {word}" for noun in nouns if word in getattr(noun, "commands", {})]
     meant = verbs or difflib.get_close_matches(word, NOUNS)
-    return f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
+    return _meant(meant)
+
+
+def _meant(words: Sequence[str]) -> str:
+    """Return the question whether one of these was meant, as a sentence, or nothing."""
+    if not words:
+        return ""
+    *others, last = map(repr, words)
+    choice = f"{', '.join(others)} or {last}" if others else last
+    return f" Did you mean {choice}?"
 
 
 def _wrong_usage(error: Any, words: Sequence[str]) -> int:
@@ -204,14 +217,27 @@ def _wrong_usage(error: Any, words: Sequence[str]) -> int:
     text = as_typed(error.format_message().rstrip("."), words)
     if isinstance(error, BadOptionUsage) and (values := _values(error.option_name, words)):
         text += f", one of {', '.join(values)}"
+    if isinstance(error, NoSuchOption):
+        alike = sorted(error.possibilities or ())
+        text = f"{error.message}{'.' if alike else ''}{_meant(alike)}"
     if context is not None and (guess := _NO_VERB.fullmatch(text)) is not None:
-        noun = context.command_path.partition(" ")[2]
-        if meant := GUESSED_COMMANDS.get(f"{noun} {guess[1]}"):
-            text += f". Did you mean '{meant}'?"
+        text = _about_verb(guess[1], guess[2] or "", context.command_path.partition(" ")[2])
     _say(f"error: {text[:1].lower()}{text[1:]}" if text[1:2].islower() else f"error: {text}")
     if context is not None:
         _say(f"'{context.command_path} --help' shows what there is")
     return int(error.exit_code)
+
+
+def _about_verb(verb: str, alike: str, noun: str) -> str:
+    """Return what is said of a verb that its noun does not have; ``alike`` are in quotation marks."""
+    line = f"{noun} {verb}"
+    if advice := ADVICE.get(line):
+        meant = f" {advice}"
+    elif command := GUESSED_COMMANDS.get(line):
+        meant = _meant([command])
+    else:
+        meant = _meant(re.findall(r"'([^']+)'", alike))
+    return f"No such command '{verb}'{'.' if meant else ''}{meant}"
 
 
 def describe(error: Exception, words: Sequence[str] = ()) -> str:

@@ -1,7 +1,7 @@
 """Name each command of ``bookkeeper shell`` as it is called here, for those who type its name.
 
 The names are the same as docs/coming-from-bookkeeper-shell.md says, which a test compares. Beside them stand
-verbs that are guessed and have another name or another noun here.
+verbs that are guessed and have another name or another noun here, and those that nothing here is called.
 """
 
 from __future__ import annotations
@@ -107,4 +107,28 @@ GUESSED_COMMANDS: dict[str, str] = {
     "gc compact": "bookie compact",
     "gc trigger": "bookie gc",
     "lastmark get": "lastmark show",
+}
+
+_STOP = (
+    "A bookie is stopped with Ctrl-C or SIGTERM (kill PID, or systemctl stop UNIT); "
+    "'bkctl maintenance begin' before that keeps autorecovery from copying what it holds"
+)
+_RESTART = f"{_STOP}, and 'bkctl maintenance end' after the start lets it copy again"
+
+#: Lines that are guessed and that no command is meant by, and what is done instead.
+ADVICE: dict[str, str] = {
+    "stop": _STOP,
+    "kill": _STOP,
+    "shutdown": _STOP,
+    "restart": _RESTART,
+    "bookie stop": _STOP,
+    "bookie kill": _STOP,
+    "bookie shutdown": _STOP,
+    "bookie restart": _RESTART,
+    "bookies stop": _STOP,
+    "bookies restart": _RESTART,
+    "autorecovery stop": (
+        "Autorecovery that was started with 'bkctl autorecovery start' is stopped with Ctrl-C or SIGTERM; "
+        "'bkctl autorecovery disable' switches it off for all of the cluster"
+    ),
 }
