@@ -1,5 +1,7 @@
 """The meaning of BookKeeper's numbers: of its client, its wire protocol, a bookie, and a bookie's process.
 
+Words that are no names of numbers are those of :mod:`bkctl.admin.words`.
+
 The same number means different things in different places (-102 is a wrong password in the client and a wrong
 cookie in a bookie), so a number is answered with everything it can be.
 
@@ -10,12 +12,19 @@ Sources: ``org.apache.bookkeeper.client.api.BKException.Code``, ``BookkeeperProt
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
+from bkctl.admin.words import WORDS, Word, explained
 from bkctl.errors import NotFoundError
 from bkctl.protocol.codes import V2_NUMBERS, V3_NUMBERS
 from bkctl.types import ResultCode
+
+#: In place of a word: all of them.
+EVERY_WORD = "words"
+#: Of so many texts a word may be, as "last add confirmed".
+_TEXTS_MAX = 3
 
 
 class Place(enum.Enum):
@@ -26,14 +35,19 @@ class Place(enum.Enum):
     WIRE_V3 = "wire_v3"
     BOOKIE = "bookie"
     PROCESS = "bookie_exit"
+    #: Not a place: a word has no number.
+    WORD = "word"
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """One meaning of one number: what happened, and what an operator does about it."""
+    """One meaning of one number: what happened, and what an operator does about it.
+
+    A word is explained in the same form, without a number.
+    """
 
     place: Place
-    code: int
+    code: int | None
     name: str
     meaning: str
     next: str
@@ -49,20 +63,49 @@ def every_code() -> Iterator[ErrorCode]:
     yield from (ErrorCode(Place.PROCESS, *row) for row in _PROCESS)
 
 
-def explain(wanted: str) -> list[ErrorCode]:
-    """Find every meaning of a number or a name: ``-101``, ``EFENCED``, ``BKLedgerFencedException``.
+def every_word() -> Iterator[ErrorCode]:
+    """Yield all words, in the order of the alphabet."""
+    yield from (_of_word(word) for word in WORDS)
 
-    Raises NotFoundError, with names that are like it.
+
+def explain_all(texts: Sequence[str]) -> list[ErrorCode]:
+    """Find every meaning of numbers, names and words, each meaning once; words may be of several texts.
+
+    Raises NotFoundError, as :func:`explain`.
+    """
+    found: list[ErrorCode] = []
+    rest = list(texts)
+    while rest:
+        several = next((n for n in range(_TEXTS_MAX, 1, -1) if explained(" ".join(rest[:n]))), 1)
+        meanings = every_word() if rest[0] == EVERY_WORD else explain(" ".join(rest[:several]))
+        found += [meaning for meaning in meanings if meaning not in found]
+        del rest[:several]
+    return found
+
+
+def explain(wanted: str) -> list[ErrorCode]:
+    """Find every meaning of a number, a name or a word: ``-101``, ``EFENCED``, ``limbo``.
+
+    Names are found as logs write them (``BKLedgerFencedException``). Raises NotFoundError, with names and
+    words that are like it.
     """
     try:
         number = int(wanted)
     except ValueError:
         found = [code for code in every_code() if _bare(code.name) == _bare(wanted)]
+        if (word := explained(wanted)) is not None:
+            found.append(_of_word(word))
     else:
         found = [code for code in every_code() if code.code == number]
     if not found:
-        raise NotFoundError(f"{wanted}: no code of BookKeeper's has this number or name{_like(wanted)}")
+        raise NotFoundError(
+            f"{wanted}: neither a code of BookKeeper's nor a word that is known here{_like(wanted)}"
+        )
     return found
+
+
+def _of_word(word: Word) -> ErrorCode:
+    return ErrorCode(Place.WORD, None, word.name, word.meaning, word.next)
 
 
 def _bare(name: str) -> str:
@@ -74,10 +117,13 @@ def _bare(name: str) -> str:
 def _like(wanted: str) -> str:
     part = _bare(wanted)
     names = sorted({code.name for code in every_code() if len(part) >= 3 and part in _bare(code.name)})
-    return f"; did you mean {' or '.join(names[:5])}?" if names else "; `bkctl explain` lists them all"
+    words = get_close_matches(part, [word.name for word in WORDS], n=2)
+    if alike := [*words, *names][:5]:
+        return f"; did you mean {' or '.join(alike)}?"
+    return f"; 'bkctl explain' lists the codes, 'bkctl explain {EVERY_WORD}' the words"
 
 
-_ASK_DOCTOR = "bkctl ledger doctor LEDGER tells which bookie lacks what."
+_ASK_DOCTOR = "bkctl ledger doctor LEDGER shows which bookie lacks which entries."
 _BOOKIES = "bkctl bookies list shows who is up; bkctl bookies probe asks each."
 
 #: code, name, meaning, what to do.
@@ -114,13 +160,14 @@ _CLIENT: tuple[tuple[int, str, str, str], ...] = (
         "DigestMatchException",
         "The bytes of an entry do not fit their digest: damaged on the bookie, or opened with another digest "
         "type or password.",
-        "bkctl ledger show LEDGER tells the type; bkctl entrylog verify PATH, on the bookie that is named, "
+        "bkctl ledger show LEDGER shows the type; bkctl entrylog verify PATH, on the bookie that is named, "
         "finds damage.",
     ),
     (
         -6,
         "NotEnoughBookiesException",
-        "Fewer writable bookies than the ensemble needs, or the placement policy refused what is there.",
+        "Fewer writable bookies than the ensemble needs, or the placement policy rejected those that there "
+        "are.",
         f"{_BOOKIES} Read-only bookies (disks over the threshold) do not count.",
     ),
     (
@@ -176,26 +223,26 @@ _CLIENT: tuple[tuple[int, str, str, str], ...] = (
         -15,
         "InterruptedException",
         "The waiting thread was interrupted.",
-        "Usually a shutdown; else see who interrupts.",
+        "Usually the client is shutting down; otherwise find out what interrupts the thread.",
     ),
     (
         -16,
         "ProtocolVersionException",
         "The bookie does not speak this protocol version.",
-        "Check the versions of both.",
+        "Compare the versions of client and bookie.",
     ),
     (
         -17,
         "MetadataVersionException",
         "The metadata changed between read and write: somebody else updated the ledger.",
-        "Recovery by another client, mostly. Read the metadata again: bkctl ledger show LEDGER.",
+        "Mostly another client has recovered the ledger. Read the metadata again: bkctl ledger show LEDGER.",
     ),
     (-18, "MetaStoreException", "The metadata store failed.", "Check the store that the metadata URI names."),
     (
         -19,
         "ClientClosedException",
         "The client was closed while the operation ran.",
-        "Keep it open until all is answered.",
+        "Keep the client open until every operation is answered.",
     ),
     (
         -20,
@@ -213,7 +260,7 @@ _CLIENT: tuple[tuple[int, str, str, str], ...] = (
         -22,
         "DuplicateEntryIdException",
         "A writer that gives its own entry ids gave one twice.",
-        "Mend the writer.",
+        "Correct the writer: each entry id may be given once.",
     ),
     (
         -23,
@@ -231,7 +278,8 @@ _CLIENT: tuple[tuple[int, str, str, str], ...] = (
         -25,
         "NoSuchLedgerExistsOnMetadataServerException",
         "The metadata store has no such ledger: deleted, never made, or the URI names another cluster.",
-        "bkctl ledger list; after a deletion by mistake bkctl ledger restore FILE.",
+        "bkctl ledger list shows those that there are; bkctl ledger restore FILE brings back one that was "
+        "deleted by mistake.",
     ),
     (
         -100,
@@ -261,18 +309,19 @@ _CLIENT: tuple[tuple[int, str, str, str], ...] = (
         -104,
         "WriteOnReadOnlyBookieException",
         "The bookie is read-only: its disks are over the threshold, or it was told to be.",
-        "bkctl bookie status --url URL; free space (bkctl gc explain), or PUT it back to writable.",
+        "bkctl bookie status --url URL shows its state. Free space (bkctl gc explain PATH); if it was told "
+        "to, PUT /api/v1/bookie/state/readonly makes it writable again (docs/http.md).",
     ),
     (
         -105,
         "TooManyRequestsException",
-        "The bookie's queues are full and it refused.",
+        "The queues of the bookie are full, and it refused the request.",
         "bkctl top names the bottleneck.",
     ),
     (
         -106,
         "LedgerIdOverflowException",
-        "No more ids in the 31-bit space.",
+        "All ledger ids of 31 bits are used up.",
         "Use long ledger ids (long-hierarchical).",
     ),
     (
@@ -285,13 +334,14 @@ _CLIENT: tuple[tuple[int, str, str, str], ...] = (
         -108,
         "DataUnknownException",
         "The bookie lost data and cannot say whether it ever had the entry (limbo).",
-        "Other replicas answer. bkctl index ledgers PATH lists ledgers in limbo; bkctl index limbo clears.",
+        "Other replicas answer. bkctl ledger repair --bookie ID copies what is missing and ends limbo; see "
+        "'bkctl explain limbo'.",
     ),
-    (-200, "ReplicationException", "Re-replication failed.", "The log of the replication worker tells why."),
+    (-200, "ReplicationException", "Re-replication failed.", "The log of the replication worker says why."),
     (
         -999,
         "UnexpectedConditionException",
-        "Something that cannot be; a bug, or a mixture of versions.",
+        "Something happened that should be impossible: a bug, or a mixture of versions.",
         "Report it.",
     ),
 )
@@ -317,7 +367,7 @@ _WIRE: dict[ResultCode, tuple[str, str]] = {
     ),
     ResultCode.BAD_VERSION: (
         "The request is of a protocol version that is not spoken here.",
-        "Check both versions.",
+        "Compare the versions of client and bookie.",
     ),
     ResultCode.FENCED: (
         "The ledger is fenced: somebody recovers it.",
@@ -326,11 +376,11 @@ _WIRE: dict[ResultCode, tuple[str, str]] = {
     ResultCode.READ_ONLY: ("The bookie takes no writes.", "See 'bkctl explain -104'."),
     ResultCode.TOO_MANY_REQUESTS: (
         "A queue is full, or both write caches were for too long.",
-        "bkctl top names which.",
+        "bkctl top shows which.",
     ),
     ResultCode.UNKNOWN_LEDGER_STATE: (
         "The ledger is in limbo: data was lost here, a missing entry proves nothing.",
-        "See 'bkctl explain -108'. Over v2 bkctl sends it as EIO, because Java's v2 client breaks at 107.",
+        "See 'bkctl explain limbo'. Our bookies send EIO over v2, where Java's client breaks at 107.",
     ),
 }
 
@@ -383,14 +433,14 @@ _BOOKIE: tuple[tuple[int, str, str, str], ...] = (
     (
         -107,
         "UnknownBookieIdException",
-        "The bookie could not tell its own id.",
+        "The bookie could not find out its own id.",
         "Check advertisedAddress and bookieId.",
     ),
     (
         -108,
         "OperationRejectedException",
         "The write cache was full for too long.",
-        "bkctl top: the ledger disk, mostly.",
+        "bkctl top shows what holds it up; mostly it is the ledger disk.",
     ),
     (
         -109,
@@ -409,7 +459,7 @@ _BOOKIE: tuple[tuple[int, str, str, str], ...] = (
         -112,
         "LedgerFencedAndDeletedException",
         "The ledger was fenced, then deleted.",
-        "Nothing: its garbage goes.",
+        "Nothing; garbage collection removes its entries.",
     ),
 )
 
@@ -420,24 +470,24 @@ _PROCESS: tuple[tuple[int, str, str, str], ...] = (
         2,
         "SERVER_EXCEPTION",
         "The bookie failed to start or while it ran.",
-        "Its log tells; bkctl doctor --conf FILE.",
+        "Its log says why; bkctl doctor --conf FILE examines it.",
     ),
     (
         3,
         "ZK_EXPIRED",
         "The ZooKeeper session ended and could not be made again.",
-        "Look for long pauses and ZooKeeper.",
+        "Look for long pauses of the bookie, and check ZooKeeper.",
     ),
     (
         4,
         "ZK_REG_FAIL",
         "The bookie could not register itself.",
-        "An old registration may still be there for its timeout.",
+        "The registration of an earlier run may be left until its session times out: wait, then start again.",
     ),
     (
         5,
         "BOOKIE_EXCEPTION",
         "The storage failed: journal replay, cookie, or an I/O error.",
-        "bkctl doctor --conf FILE.",
+        "bkctl doctor --conf FILE says which of them.",
     ),
 )

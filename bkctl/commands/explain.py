@@ -1,8 +1,8 @@
-"""``bkctl explain``: what does this number mean?"""
+"""``bkctl explain``: what does this number mean, or this word?"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,18 +11,20 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
 
-if TYPE_CHECKING:
-    from bkctl.admin.error_codes import ErrorCode
-
 app = noun_app()
 
 SCHEMA: Schema = (
-    Key("place", "string", "client, wire_v2, wire_v3, bookie, or bookie_exit (of the bookie's process)"),
-    Key("code", "int", "the number"),
-    Key("name", "string", "BookKeeper's name for it"),
+    Key(
+        "place",
+        "string",
+        "client, wire_v2, wire_v3, bookie, bookie_exit (of the bookie's process), or word (no code)",
+    ),
+    Key("code", "int or null", "the number; null of a word"),
+    Key("name", "string", "BookKeeper's name for it, or the word"),
     Key("meaning", "string", "what happened"),
     Key("next", "string", "what to do"),
 )
+_KEYS_OF_WORD: Schema = tuple(key for key in SCHEMA if key.key != "code")
 
 
 # A negative number is an argument here, not an option.
@@ -32,18 +34,19 @@ def explain_command(
     codes: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CODE...]",
-            help="Numbers or names. Without: all of them.",
+            metavar="[CODE|WORD...]",
+            help="Numbers, names or words. Without: all codes. 'words': all words.",
             autocompletion=value_completion.codes,
         ),
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [reads] Say what a BookKeeper error code means, and what to do.
+    """[offline] [reads] Say what an error code or a word of BookKeeper means, and what to do.
 
     Takes numbers and names as clients, bookies, protocol captures and exit codes show them. One number can
-    mean several things in different places; all of them are listed. Exit code 6 for a code that does not
-    exist.
+    mean several things in different places; all of them are listed. Takes also words that this program and
+    BookKeeper's documentation use, such as limbo, fence, LAC and last mark; 'bkctl explain words' lists them.
+    Exit code 6 for a code or a word that does not exist.
 
     Examples:
 
@@ -53,15 +56,16 @@ def explain_command(
 
       bkctl explain BKNoSuchEntryException
 
+      bkctl explain limbo
+
       bkctl explain -o json
     """
-    from bkctl.admin.error_codes import every_code, explain
+    from bkctl.admin.error_codes import every_code, explain_all
 
-    found: list[ErrorCode] = []
-    for code in codes or ():
-        found += [meaning for meaning in explain(code) if meaning not in found]
+    found = explain_all(codes or ())
     if found and chosen_format(output) is Format.TABLE:
         for meaning in found:
-            write_one(meaning, SCHEMA, Format.TABLE)
+            keys = SCHEMA if meaning.code is not None else _KEYS_OF_WORD
+            write_one({key.key: getattr(meaning, key.key) for key in keys}, keys, Format.TABLE)
         return
     write_rows(found or every_code(), SCHEMA, output)

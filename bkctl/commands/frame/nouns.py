@@ -172,7 +172,7 @@ NOUNS: dict[str, Noun] = {
             "explain",
             "bkctl.commands.explain",
             "[offline] [reads]",
-            "Say what a BookKeeper error code means, and what to do.",
+            "Say what an error code or a word of BookKeeper means.",
             verbs=False,
         ),
         Noun(

@@ -40,10 +40,11 @@ def checks(incomplete: str) -> list[str]:
 
 
 def codes(incomplete: str) -> list[str]:
-    """Return the names of BookKeeper's error codes, whatever the case of what was typed."""
-    from bkctl.admin.error_codes import every_code
+    """Return the names of BookKeeper's error codes and words, whatever the case of what was typed."""
+    from bkctl.admin.error_codes import every_code, every_word
 
-    return sorted({code.name for code in every_code() if code.name.lower().startswith(incomplete.lower())})
+    names = {code.name for code in (*every_code(), *every_word())}
+    return sorted(name for name in names if name.lower().startswith(incomplete.lower()))
 
 
 def ledgers(ctx: typer.Context, incomplete: str) -> list[str]:
