@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
@@ -118,7 +119,8 @@ def add_command(
 ) -> None:
     """[offline] [writes] Add a context, or replace one of the same name.
 
-    The first context is used at once. Secrets are not stored in it: it names the files that hold them.
+    Where no context is in use, the new one is from then on, by every command that names no cluster, and a
+    message says so. Secrets are not stored in a context: it names the files that hold them.
 
     Examples:
 
@@ -144,6 +146,11 @@ def add_command(
     )
     current = known.current or name
     save_contexts(Contexts({**known.contexts, name: context}, current))
+    if known.current is None:
+        sys.stderr.write(
+            f"bkctl: the context {name} is in use from now on, by every command that names no cluster; "
+            f"'bkctl context use NAME' chooses another, '-c {NO_CONTEXT}' runs a command without one\n"
+        )
     write_one(_row(name, context, current), SCHEMA, output)
 
 
@@ -235,6 +242,8 @@ def remove_command(name: NameArgument, yes: YesOption = False, output: OutputOpt
     ask(f"remove the context {name}", yes=yes, has_dry_run=False)
     rest = {each: value for each, value in known.contexts.items() if each != name}
     save_contexts(Contexts(rest, None if known.current == name else known.current))
+    if known.current == name and rest:
+        sys.stderr.write("bkctl: no context is in use now; 'bkctl context use NAME' chooses one\n")
     write_one(_row(name, context, None), SCHEMA, output)
 
 

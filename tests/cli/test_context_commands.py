@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
@@ -71,6 +72,56 @@ def test_a_context_is_added_used_shown_and_removed(
     assert uri_of(run_cli, "-c", "one") == clusters[0]
 
 
+def test_the_first_context_says_that_it_is_in_use(run_cli: Run, clusters: tuple[str, str]) -> None:
+    """From then on every command that names no cluster asks this one: nobody has to find that out."""
+    first = run_cli("context", "add", "one", "--metadata", clusters[0], "--protected")
+    assert first.stderr.startswith("bkctl: the context one is in use from now on, by every command that ")
+    assert "'bkctl context use NAME' chooses another" in first.stderr
+    assert json.loads(first.stdout)["current"] is True
+    again = run_cli("context", "add", "one", "--metadata", clusters[0], "--yes")
+    second = run_cli("context", "add", "two", "--metadata", clusters[1])
+    assert (again.stderr, second.stderr) == ("", ""), "nothing changes of what is in use"
+    gone = run_cli("context", "remove", "one", "--yes")
+    assert gone.stderr == "bkctl: no context is in use now; 'bkctl context use NAME' chooses one\n"
+    assert run_cli("context", "remove", "two", "--yes").stderr == ""
+    quiet = run_cli("--quiet", "context", "add", "one", "--metadata", clusters[0])
+    assert (quiet.exit_code, quiet.stderr) == (0, "")
+
+
+def test_contexts_of_another_users_home_are_none(
+    run_cli: Run, clusters: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs a command as another user, with the HOME of root, wants the command to run."""
+    add(run_cli, "one", clusters[0])
+    path = tmp_path / "config/bkctl/contexts.json"
+
+    def denied(name: object, *rest: Any, **named: Any) -> Any:
+        if name == str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", name)
+        return opened(name, *rest, **named)
+
+    opened = open
+    monkeypatch.setattr("builtins.open", denied)
+    done = run_cli("cluster", "info", "--metadata", clusters[1], "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["uri"]) == (0, clusters[1])
+    assert done.stderr == f"bkctl: {path}: Permission denied: this command runs in no context\n"
+    assert run_cli("-c", "none", "cluster", "info", "--metadata", clusters[1]).stderr == ""
+    assert run_cli("version", env={"BKCTL_CONTEXT": "none"}).stderr == ""
+    for line in ("-c one cluster info", "context list", "context add two --url http://x:1"):
+        refused = run_cli(*line.split())
+        assert (refused.exit_code, str(path) in refused.stderr) == (7, True), line
+    assert run_cli("version", env={"BKCTL_CONTEXT": "one"}).exit_code == 7, "it is asked for by its name"
+
+
+@pytest.mark.parametrize("home", ["/dev/null", "/no/such/home"])
+def test_a_user_without_a_home_has_no_contexts(
+    run_cli: Run, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", home)
+    done = run_cli("version")
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
 def test_what_counts_before_what(run_cli: Run, clusters: tuple[str, str]) -> None:
     one, two = clusters
     add(run_cli, "one", one)
@@ -135,6 +186,7 @@ def test_a_protected_context_asks_for_its_name(run_cli: Run, clusters: tuple[str
         assert done.exit_code in (4, 6), line
         assert done.exit_code == 6 or "the context prod is protected" in done.stderr, line
     refused = run_cli("autorecovery", "disable")
+    assert "error: would let no worker of the cluster begin" in refused.stderr
     assert (refused.exit_code, "BKCTL_CONFIRM=prod" in refused.stderr) == (4, True)
     assert run_cli("autorecovery", "disable", env={"BKCTL_CONFIRM": "other"}).exit_code == 4
     assert run_cli("autorecovery", "disable", env={"BKCTL_CONFIRM": "prod"}).exit_code == 0

@@ -13,6 +13,9 @@ a secret is always the name of a file. The order of precedence, from the stronge
 ``none`` in place of a name is no context: the line runs as if ``bkctl context use`` had never been.
 
 A bookie is not started by the context of ``bkctl context use``: its configuration says where its data belong.
+
+Where the file cannot be read for lack of permission, as with the HOME of another user after ``su``, a command
+runs in no context and says so, unless a context is named: then it fails.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +31,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bkctl.errors import CorruptionError, NotFoundError, UsageError, storage_error
+from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError, storage_error
 
 CONTEXT_VARIABLE = "BKCTL_CONTEXT"
 #: In place of a name: no context, also where one is in use.
@@ -110,7 +114,7 @@ def load_contexts() -> Contexts:
     try:
         with open(path, "rb") as stream:
             content = stream.read(_FILE_BYTES_MAX)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # a user of services may have /dev/null for a home
         return Contexts()
     except OSError as error:
         raise storage_error(error, path) from error
@@ -203,7 +207,7 @@ def in_context(named: str | None, words: tuple[str, ...]) -> Iterator[None]:
     if heedless or (chosen is None and words[:2] in _OWN_CONFIGURATION):
         yield
         return
-    contexts = load_contexts()
+    contexts = _contexts_for(chosen)
     name = chosen or contexts.current
     if name is None or (name == NO_CONTEXT and name not in contexts.contexts):
         yield
@@ -224,6 +228,22 @@ def in_context(named: str | None, words: tuple[str, ...]) -> Iterator[None]:
                 os.environ.pop(variable, None)
             else:
                 os.environ[variable] = old
+
+
+def _contexts_for(chosen: str | None) -> Contexts:
+    """Return the contexts, none where they may not be read and ``chosen`` is none of them, which is said.
+
+    Raises CorruptionError and StorageError as :func:`load_contexts`.
+    """
+    try:
+        return load_contexts()
+    except StorageError as error:
+        denied = isinstance(error.__cause__, PermissionError)
+        if not denied or chosen not in (None, NO_CONTEXT):
+            raise
+        if chosen is None:
+            sys.stderr.write(f"bkctl: {error}: this command runs in no context\n")
+        return Contexts()
 
 
 def take_context(words: list[str]) -> tuple[str | None, list[str]]:

@@ -109,7 +109,8 @@ def _ask_where_protected(command: Callable[..., None]) -> None:
     from bkctl.commands.frame.confirmation import ask_for_name
 
     if (name := protected_context()) is not None:
-        ask_for_name(name, (command.__doc__ or "write").partition("\n")[0].rpartition("] ")[2].rstrip("."))
+        what = (command.__doc__ or "write").partition("\n")[0].rpartition("] ")[2].rstrip(".")
+        ask_for_name(name, f"{what[:1].lower()}{what[1:]}")
 
 
 def _repeat(command: Callable[[], None], interval_ms: int | None) -> None:

@@ -92,7 +92,11 @@ def _store(ctx: typer.Context) -> Iterator[MetadataStore | None]:
     conf, override = ctx.params.get("conf"), ctx.params.get("override")
     with contextlib.ExitStack() as stack:
         store = None
-        with contextlib.suppress(Exception):
+        with (
+            contextlib.suppress(Exception),
+            open(os.devnull, "w") as nothing,
+            contextlib.redirect_stderr(nothing),
+        ):
             stack.enter_context(in_context(None, ()))
         uri = ctx.params.get("metadata_uri") or os.environ.get("BKCTL_METADATA_URI")
         with (
