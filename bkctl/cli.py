@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from bkctl.commands.frame.nouns import READER_GONE, top_level_help, version_line
+from bkctl.commands.frame.nouns import FAILED, READER_GONE, top_level_help, version_line
 
 _AT_ONCE: dict[tuple[str, ...], Callable[[], str]] = {
     ("--help",): top_level_help,
@@ -42,7 +42,10 @@ def run(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         code = READER_GONE
-    if code == READER_GONE:
+    except OSError as error:
+        sys.stderr.write(f"bkctl: error: the output: {error.strerror}\n")
+        code = FAILED
+    if code == READER_GONE or (code == FAILED and not _is_written()):
         _drop_output()
     return code
 
@@ -62,6 +65,15 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
+def _is_written() -> bool:
+    """Return whether all output was written, which is attempted once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
+
+
 def _drop_output() -> None:
-    """Give what is still buffered a reader, or the interpreter fails to flush it on its way out."""
+    """Give what could not be written a reader, or the interpreter fails to flush it on its way out."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

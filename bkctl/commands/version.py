@@ -28,9 +28,10 @@ KEYS: Schema = (
 def version(output: OutputOption = None) -> None:
     """[offline] [reads] Show the versions of bkctl and of the libraries that it uses.
 
-    \b
     Examples:
+
       bkctl version
+
       bkctl version -o json
     """
     import crc32c

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -193,6 +195,35 @@ def test_help_of_a_noun_and_its_verbs(run_cli: Any, noun: str) -> None:
     assert "[reads]" in done.stdout or "[writes]" in done.stdout
 
 
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_an_example_can_be_copied_out_of_a_help_page(
+    run_cli: Any, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    """A line that goes on ends with a backslash; no option and no quoted text is torn in two."""
+    monkeypatch.setenv("COLUMNS", columns)
+    for words, verb in _verbs():
+        shown = run_cli(*words, "--help").stdout.partition("Examples:\n")[2]
+        shown = re.split(r"\n\n(?=[A-Z])", shown)[0]
+        copied = [shlex.split(each) for each in shown.replace("\\\n", "").split("\n\n") if each.strip()]
+        written = inspect.cleandoc(verb.help).partition("Examples:")[2].strip()
+        assert copied == [shlex.split(each) for each in written.split("\n\n")], words
+
+
+def _verbs() -> Iterator[tuple[list[str], Any]]:
+    for noun in NOUNS.values():
+        command: Any = load(noun)
+        if not noun.verbs:
+            yield [noun.name], command
+        for name, verb in getattr(command, "commands", {}).items():
+            yield [noun.name, name], verb
+
+
+def test_options_in_help_are_not_torn_at_their_hyphens(run_cli: Any) -> None:
+    for words, _ in _verbs():
+        torn = [line for line in run_cli(*words, "--help").stdout.splitlines() if re.search(r"\w-$", line)]
+        assert not torn, words
+
+
 def test_the_page_of_a_noun_opens_with_the_class_that_the_top_level_help_shows() -> None:
     for noun in NOUNS.values():
         opening = load(noun).help or ""
@@ -255,6 +286,14 @@ def test_a_reader_that_goes_away_ends_it_quietly() -> None:
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout in ("0\n", "141\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("line", ["--help", "--version", "help", "version", "explain", "ledger --help"])
+def test_output_that_cannot_be_written_is_one_line_and_7(line: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*BKCTL, *line.split()], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (7, "bkctl: error: the output: No space left on device\n")
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])

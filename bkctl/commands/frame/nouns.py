@@ -12,6 +12,8 @@ from bkctl import __version__
 
 # The exit code that a shell reports for a program that SIGPIPE ended (128 + 13).
 READER_GONE = 141
+# I/O, permission, a bug: what was to be done was not done.
+FAILED = 7
 
 WHAT_IT_IS = (
     "Reads, checks, repairs and administers Apache BookKeeper storage.\n"
@@ -224,7 +226,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (4, "refused for safety"),
     (5, "cannot connect"),
     (6, "no such thing"),
-    (7, "failed (I/O, permission, damage in the way of a change, a bug)"),
+    (FAILED, "failed (I/O, permission, damage in the way of a change, a bug)"),
     (130, "interrupted"),
     (READER_GONE, "the reader of the output went away"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 import importlib
 import os
 import re
@@ -19,6 +20,7 @@ from typer._click.exceptions import BadOptionUsage, NoArgsIsHelpError, NoSuchOpt
 from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.coercion import convert_plain_values_directly
 from bkctl.commands.frame.contexts import in_context, take_context
+from bkctl.commands.frame.help_text import break_at_blanks, show_examples_whole
 from bkctl.commands.frame.log_output import only_json_lines
 from bkctl.commands.frame.metavars import show_metavars_alone
 from bkctl.commands.frame.nouns import NOUNS, READER_GONE, WHAT_IT_IS, Noun, top_level_help, version_line
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 #: The message about a verb that does not exist, with those that are like it.
 _NO_VERB = re.compile(r"No such command '([^']+)'(?:[.] Did you mean (.+)[?])?")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _COMPLETION_FLAGS = ("--install-completion", "--show-completion")
 
 
@@ -170,6 +173,7 @@ def load(noun: Noun) -> Command:
         command.help = f"{noun.safety} {command.help or noun.summary}"
     hide_old_names(command)
     show_metavars_alone(command)
+    show_examples_whole(command)
     for verb in getattr(command, "commands", {}).values():
         verb.short_help = summary_of(verb)
     return command
@@ -248,7 +252,9 @@ def describe(error: Exception, words: Sequence[str] = ()) -> str:
     if isinstance(error, BkctlError):
         return f"error: {as_typed(str(error), words)}"
     if isinstance(error, OSError) and error.strerror:
-        return f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}"
+        # Errors of files have their names by now: what is full without one is the output.
+        place = error.filename or ("the output" if error.errno in _FULL else "")
+        return f"error: {place}{': ' if place else ''}{error.strerror}"
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or (type(error) is RuntimeError and "start new thread" in text):
         return f"error: the system gives no more memory or threads{f' ({text})' if text else ''}; {LIMITS}"
@@ -292,6 +298,7 @@ def _show_version(wanted: bool) -> None:
 
 
 convert_plain_values_directly()
+break_at_blanks()
 
 app = typer.Typer(
     name="bkctl",
