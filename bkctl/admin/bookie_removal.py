@@ -116,7 +116,10 @@ class BookieRemoval:
         known = {*self._store.cookies.cookie_bookies(), *self._store.registration.bookies().everyone}
         strangers = [bookie for bookie in self.leaving if bookie not in known]
         if strangers and not self._is_named(strangers):
-            raise NotFoundError(f"bookie {strangers[0]} has no cookie, is not up, and no ledger names it")
+            raise NotFoundError(
+                f"bookie {strangers[0]} has no cookie, is not up, and no ledger names it; "
+                "'bkctl bookies list' shows the ids of bookies"
+            )
 
     def _is_named(self, bookies: Collection[str]) -> bool:
         move = BookieMove(self._store, self._client, bookies)

@@ -36,8 +36,7 @@ def metadata_uri(values: GivenValues, notices: list[Notice]) -> str:
     if "://" not in uri and not uri.startswith(_PULSAR):
         named = where if where.startswith("-") else f"{where}: metadataServiceUri"
         raise UsageError(
-            f"{named}: expected zk+hierarchical://host:2181/ledgers or "
-            f"embedded:///absolute/path, found {uri[:200]!r}"
+            f"{named}: expected zk://host:2181/ledgers or embedded:///absolute/path, found {uri[:200]!r}"
         )
     return uri
 

@@ -32,6 +32,12 @@ from bkctl.scan.ledger_places import place_of
 from bkctl.storage_kinds import IDX, StorageKind, kind_in
 from bkctl.vfs import FileSystem
 
+#: Said of directories without an index; the common reason is that the index has directories of its own.
+NO_INDEX = (
+    "no index in it (locations/ and ledgers/, or .idx files); where indexDirectories are set, name one of "
+    "them, or the folder that holds all of the bookie's directories"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class IndexSpace:
@@ -141,7 +147,7 @@ def index_spaces(
             spaces.append(_shared_space(bookie, kind or IDX))
     if not spaces:
         listed = ", ".join(directory.path for directory in given)
-        raise NotFoundError(f"{listed}: no index in it (locations/ and ledgers/, or .idx files)")
+        raise NotFoundError(f"{listed}: {NO_INDEX}")
     return spaces
 
 

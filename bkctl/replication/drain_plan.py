@@ -61,8 +61,11 @@ class DrainPlan:
             )
         if self.blocked:
             first = self.rows[0]
-            count = "ledger" if self.blocked == 1 else f"{self.blocked} ledgers, the first of them"
-            found.append(f"{count} {first.ledger} cannot be moved: {first.reason}")
+            if self.blocked == 1:
+                found.append(f"ledger {first.ledger} cannot be moved: {first.reason}")
+            else:
+                which = f"the first of them is ledger {first.ledger}"
+                found.append(f"{self.blocked} ledgers cannot be moved; {which}: {first.reason}")
         return tuple(found)
 
 

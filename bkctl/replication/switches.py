@@ -14,7 +14,9 @@ def require_auditor(recorded: Underreplication) -> str:
     """Return the elected auditor. Raises NotFoundError without one."""
     auditor = recorded.auditor()
     if auditor is None:
-        raise NotFoundError("No auditor is elected: no autorecovery runs in this cluster")
+        raise NotFoundError(
+            "no auditor is elected: no autorecovery runs in this cluster; 'bkctl autorecovery start' runs one"
+        )
     return auditor
 
 

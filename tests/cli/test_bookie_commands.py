@@ -166,7 +166,7 @@ def test_status_of_something_else(run_cli: Run, body: bytes) -> None:
 def test_status_without_anything_to_ask(run_cli: Run, here: Path) -> None:
     nothing = run_cli("bookie", "status")
     assert nothing.exit_code == 5
-    assert "no --url" in nothing.stderr
+    assert "Give --url" in nothing.stderr
     run_cli("bookie", "init", *PORT)
     stopped = run_cli("bookie", "status", *PORT)
     assert stopped.exit_code == 5

@@ -119,7 +119,7 @@ def test_a_bookie_that_nobody_knows(run_cli: Run, env: dict[str, str]) -> None:
 
 def test_a_uri_that_is_none_is_named_as_it_was_given(run_cli: Run, tmp_path: Path) -> None:
     """Once, and by the option or the key that was typed."""
-    expected = "expected zk+hierarchical://host:2181/ledgers or embedded:///absolute/path, found 'host:2181'"
+    expected = "expected zk://host:2181/ledgers or embedded:///absolute/path, found 'host:2181'"
     conf = tmp_path / "client.conf"
     conf.write_text("metadataServiceUri=host:2181\n")
     nothing = {"BKCTL_METADATA_URI": None}

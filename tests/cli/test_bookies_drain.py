@@ -100,6 +100,13 @@ def test_a_bookie_is_drained_under_writes_and_its_cookie_goes_last(run_cli: Run,
     assert (again.exit_code, json.loads(again.stdout)["ledgers"]) == (0, 0)
 
 
+def test_the_first_of_several_ledgers_without_a_target_is_named(run_cli: Run, four: Four) -> None:
+    first, _ = four.closed(4, 2, 2), four.closed(4, 2, 2)
+    row = json.loads(run_cli("bookies", "drain", min(four.members(first)), "--dry-run", *four.uri).stdout)
+    says = f"2 ledgers cannot be moved; the first of them is ledger {first}: no writable bookie "
+    assert row["reason"].startswith(says), row["reason"]
+
+
 def test_what_has_no_target_is_refused_before_anything_is_changed(run_cli: Run, four: Four) -> None:
     wide, narrow = four.closed(4, 2, 2), four.closed(1, 1, 1)
     (leaving,) = four.members(narrow)

@@ -126,5 +126,60 @@ def test_many_places_of_a_verb_are_a_list(run_cli: Run) -> None:
     assert "Did you mean 'entrylog list', 'journal list', " in run_cli("list").stderr
 
 
+@pytest.mark.parametrize("line", ["bookie status", "bookie gc", "bookie compact --minor"])
+def test_without_a_bookie_it_is_asked_which(
+    run_cli: Run, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BKCTL_METADATA_URI", raising=False)
+    done = run_cli(*line.split())
+    assert done.exit_code == 5
+    assert done.stderr.startswith("bkctl: error: which bookie? Give --url http://bookie-3:8080")
+    assert "there is no ./bkctl-data here" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["5", "0", "1.5"])
+def test_a_duration_without_a_unit_is_said_to_lack_it(run_cli: Run, text: str) -> None:
+    done = run_cli("autorecovery", "status", "--watch", text)
+    assert done.exit_code == 2
+    assert f"'{text}' has no unit (examples: 90s, 15m, 1h, 7d)" in done.stderr
+
+
+def test_what_a_cluster_does_not_have_is_said_with_the_next_step(run_cli: Run, tmp_path: Path) -> None:
+    uri = f"embedded://{tmp_path}/cluster.db"
+    assert run_cli("cluster", "init", "--metadata", uri).exit_code == 0
+    for line, says in {
+        "autorecovery auditor": "error: no auditor is elected: no autorecovery runs in this cluster; "
+        "'bkctl autorecovery start' runs one\n",
+        "bookies drain bookie-3 --dry-run": "names it; 'bkctl bookies list' shows the ids of bookies\n",
+        "ledger repair 1 --bookie bookie-3": "'bkctl bookies list' shows the ids of bookies\n",
+    }.items():
+        done = run_cli(*line.split(), "--metadata", uri)
+        assert (done.exit_code, done.stderr.endswith(says)) == (6, True), done.stderr
+
+
+def test_an_index_that_is_elsewhere_is_said_to_be_there(run_cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "current").mkdir()
+    (tmp_path / "current" / "0.log").write_bytes((DEMO / "bookie1/ledgers/current/0.log").read_bytes())
+    for line in (
+        "index scan",
+        "index ledgers",
+        "index stats",
+        "index compact --dry-run",
+        "index limbo 1 --yes",
+    ):
+        done = run_cli(*line.split(), tmp_path)
+        assert done.exit_code == 6
+        assert "no index in it" in done.stderr
+        assert "indexDirectories" in done.stderr, line
+
+
+def test_an_entry_that_no_index_has_is_looked_for_elsewhere(run_cli: Run) -> None:
+    done = run_cli("index", "get", "99", "7", DEMO / "bookie1")
+    assert done.exit_code == 6
+    assert "'bkctl journal scan PATH --ledger 99' shows" in done.stderr
+    assert "'bkctl ledger show 99' names" in done.stderr
+
+
 def test_the_page_of_bookie_says_how_one_is_stopped(run_cli: Run) -> None:
     assert "SIGTERM stops it" in " ".join(run_cli("bookie", "--help").stdout.split())

@@ -35,7 +35,8 @@ def refuse_unknown_bookies(store: MetadataStore, bookies: Iterable[str], ledgers
             strangers -= named_bookies(stored.metadata)
     if strangers:
         raise NotFoundError(
-            f"bookie {min(strangers)} has no cookie, is not up, and none of these ledgers names it"
+            f"bookie {min(strangers)} has no cookie, is not up, and none of these ledgers names it; "
+            "'bkctl bookies list' shows the ids of bookies"
         )
 
 

@@ -122,7 +122,10 @@ def running_bookie_url(url: str | None, options: ConfigurationOptions, *, change
     from bkctl.config.loader import DATA_DIRECTORY
 
     if options.conf is None and options.metadata_uri is None and not os.path.isdir(DATA_DIRECTORY):
-        raise ConnectionFailedError(f"no --url, no --conf, and no bookie in ./{DATA_DIRECTORY}")
+        raise ConnectionFailedError(
+            "which bookie? Give --url http://bookie-3:8080 or --conf FILE; "
+            f"there is no ./{DATA_DIRECTORY} here"
+        )
     from bkctl.server.life.new_bookie import registered_http_url
 
     registered = registered_http_url(bookie_config(options))

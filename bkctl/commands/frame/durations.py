@@ -13,7 +13,8 @@ def parse_duration_ms(text: str) -> int:
     """Return the milliseconds of ``90s``, ``15m``, ``1.5h``, ``7d``. Raises ValueError."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
-        raise ValueError(f"{text!r} is not a duration (examples: 90s, 15m, 1h, 7d).")
+        problem = "has no unit" if _SECONDS.fullmatch(text.strip()) else "is not a duration"
+        raise ValueError(f"{text!r} {problem} (examples: 90s, 15m, 1h, 7d).")
     return int(float(match[1]) * _UNIT_MS[match[2]])
 
 

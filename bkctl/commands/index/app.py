@@ -14,9 +14,9 @@ from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.frame.targets import paths_or_default, split_targets
 from bkctl.commands.index import check, compact, limbo, rebuild, repair, statistics
-from bkctl.errors import NotFoundError, UsageError
+from bkctl.commands.index.databases import index_dirs
+from bkctl.errors import UsageError
 from bkctl.scan.files.indexes import get_index_entry, list_index_ledgers, scan_index
-from bkctl.scan.files.paths import directories
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
@@ -80,17 +80,10 @@ def scan_command(
     if entry is not None and ledger is None:
         raise UsageError("--entry needs --ledger")
     findings = _Findings()
-    rows = scan_index(PosixFileSystem(), _found(paths), ledger=ledger, entries=entry)
+    rows = scan_index(PosixFileSystem(), index_dirs(paths), ledger=ledger, entries=entry)
     with progress("reading the index", streams_rows=True):
         write_rows(findings.watch(rows), LOCATION_SCHEMA, output)
     raise typer.Exit(findings.exit_code)
-
-
-def _found(paths: list[str]) -> list[str]:
-    found = [directory.path for directory in directories(PosixFileSystem(), paths) if directory.indexes]
-    if not found:
-        raise NotFoundError(f"{', '.join(paths)}: no index in it (locations/ and ledgers/, or .idx files)")
-    return found
 
 
 @app.command("ledgers")
@@ -112,7 +105,7 @@ def ledgers_command(
       bkctl index ledgers /data/bookie --show-secrets -o json
     """
     findings = _Findings()
-    found = list_index_ledgers(PosixFileSystem(), _found(paths), every_row=every_row)
+    found = list_index_ledgers(PosixFileSystem(), index_dirs(paths), every_row=every_row)
     rows = (
         {
             "dir": row.dir,
@@ -151,7 +144,7 @@ def get_command(
     paths, ids = split_targets(targets, int)
     if len(ids) != 2:
         raise UsageError("name the ledger and the entry: bkctl index get LEDGER ENTRY [PATH...]")
-    rows = get_index_entry(PosixFileSystem(), _found(paths_or_default(paths)), *ids)
+    rows = get_index_entry(PosixFileSystem(), index_dirs(paths_or_default(paths)), *ids)
     if len(rows) == 1:
         write_one(rows[0], LOCATION_SCHEMA, output)
     else:

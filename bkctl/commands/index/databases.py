@@ -18,11 +18,12 @@ DATABASE = Key("database", "string", "locations, ledgers or metadata-cache")
 
 def index_dirs(paths: list[str]) -> list[str]:
     """Return the directories with an index below the paths. Raises NotFoundError when there is none."""
+    from bkctl.directories.index_spaces import NO_INDEX
     from bkctl.scan.files.paths import directories
 
     found = [directory.path for directory in directories(PosixFileSystem(), paths) if directory.indexes]
     if not found:
-        raise NotFoundError(f"{', '.join(paths)}: no index in it (locations/ and ledgers/, or .idx files)")
+        raise NotFoundError(f"{', '.join(paths)}: {NO_INDEX}")
     return found
 
 

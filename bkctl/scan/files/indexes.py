@@ -124,7 +124,11 @@ def get_index_entry(fs: FileSystem, dirs: Sequence[str], ledger: int, entry: int
         return rows
     if failure is not None:
         raise failure
-    raise NotFoundError(f"ledger {ledger}, entry {entry}: not in the index of {', '.join(dirs)}")
+    raise NotFoundError(
+        f"ledger {ledger}, entry {entry}: not in the index of {', '.join(dirs)}; "
+        f"'bkctl journal scan PATH --ledger {ledger}' shows an entry that is not flushed yet, "
+        f"'bkctl ledger show {ledger}' names the bookies that should have it"
+    )
 
 
 def _indexes(fs: FileSystem, dirs: Sequence[str]) -> Iterator[DirectoryIndex]:

@@ -169,7 +169,7 @@ def test_commas_in_the_uri_which_cut_it_in_java_are_understood_with_a_warning() 
 
 @pytest.mark.parametrize("text", ["", "metadataServiceUri=localhost:2181"])
 def test_without_metadata_a_file_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"metadataServiceUri.*zk\+hierarchical://"):
+    with pytest.raises(UsageError, match=r"metadataServiceUri.*zk(\+hierarchical)?://"):
         loaded(text, base="journalDirectories=/j\nledgerDirectories=/l\n")
 
 
