@@ -28,8 +28,10 @@ from bkctl.codec.entry import HEADER_BYTES
 from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata
 from bkctl.errors import BkctlError, CorruptionError, UsageError
 from bkctl.metadata.api import NoClusterError, StoredLedger
+from bkctl.replication.bookie_check import named_bookies
 from bkctl.replication.digest_search import access_to
 from bkctl.replication.entry_copy import CopyCounts
+from bkctl.replication.errors import LockLostError
 from bkctl.replication.fragment_check import BadFragment, BadIndex, Defect
 from bkctl.replication.fragment_copy import (
     CopyFailure,
@@ -39,7 +41,7 @@ from bkctl.replication.fragment_copy import (
     FragmentCopyMachine,
 )
 from bkctl.replication.fragments import Fragment, StoredEntries, fragments
-from bkctl.replication.ledger_look import read_lac
+from bkctl.replication.ledger_look import missing_members, read_lac
 from bkctl.replication.ledger_repair import RepairSettings
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.source_probe import UNPROVED_MAX, SourceProbeMachine, UnprovedEntry
@@ -124,10 +126,14 @@ class MoveSettings:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A ledger as it is now, with its fragments that name bookies which leave."""
+    """A ledger as it is now, with its fragments that name bookies which leave.
+
+    ``lac`` is as in :class:`~bkctl.replication.ledger_look.LedgerLook`.
+    """
 
     stored: StoredLedger
     access: LedgerAccess
+    lac: int | None
     named: tuple[BadFragment, ...]
 
     @property
@@ -137,6 +143,12 @@ class _View:
     @property
     def is_written_to(self) -> bool:
         return len(self.closed) < len(self.named)
+
+    def may_be_left(self, leaving: frozenset[str]) -> bool:
+        """Return whether the writer may need none of ``leaving`` any more: too few report how far it is."""
+        metadata = self.stored.metadata
+        staying = named_bookies(metadata) - leaving
+        return self.lac is None and not missing_members(metadata, self.lac, staying)
 
 
 class LedgerMove:
@@ -190,11 +202,12 @@ class LedgerMove:
         metadata = stored.metadata
         require_quorum_fields(metadata, self.ledger)
         access = await access_to(self.ledger, metadata, self._settings.repair.password, self._steps)
+        lac: int | None = metadata.last_entry
         named = tuple(named_fragments(metadata, metadata.last_entry, self._leaving))
         if any(not one.fragment.is_closed for one in named):
             lac = await read_lac(access, metadata, self._steps)
             named = tuple(named_fragments(metadata, NO_ENTRY if lac is None else lac, self._leaving))
-        return _View(stored, access, named)
+        return _View(stored, access, lac, named)
 
     async def _move(self) -> MovedLedger:
         for _ in range(self._settings.repair.looks_max):
@@ -208,6 +221,8 @@ class LedgerMove:
                 return await self._failure(view, failed)
             if not view.is_written_to:
                 continue
+            if view.may_be_left(self._leaving):
+                return self._not_known()
             if not self._settings.recover_open:
                 return self._waiting()
             error = await self._recover_after_grace()
@@ -227,6 +242,7 @@ class LedgerMove:
 
     async def _copy_fragment(self, view: _View, bad: BadFragment) -> CopyResult:
         """Move one fragment, of the ledger as it was looked at: it may be another one since, under its id."""
+        self._require_lock()
         repair = self._settings.repair
         given_up: frozenset[int] = frozenset()
         if self.ledger in self._settings.accepted:
@@ -265,6 +281,10 @@ class LedgerMove:
                 self._refused.setdefault(bad.fragment.first_entry, set()).add(one.target)
         return result
 
+    def _require_lock(self) -> None:
+        if not self._may_write():
+            raise LockLostError("the lock on it is lost", ledger=self.ledger)
+
     def _excluded(self, fragment: Fragment) -> frozenset[str]:
         return self._leaving | self._refused.get(fragment.first_entry, set())
 
@@ -293,6 +313,10 @@ class LedgerMove:
 
     # --- a ledger that is open ------------------------------------------------------------------------------
 
+    def _not_known(self) -> MovedLedger:
+        reason = "try again: it is open, and too few of its bookies tell how far it is confirmed"
+        return self._row(MoveOutcome.FAILED, reason)
+
     def _waiting(self) -> MovedLedger:
         reason = (
             "it is open: its writer goes on to other bookies when it next writes, and an idle one does not; "
@@ -304,8 +328,9 @@ class LedgerMove:
         """Give the writer its time; close the ledger if it still writes to a bookie that leaves."""
         await self._steps.pause(self._settings.repair.grace_ms / 1000)
         view = await self._look()
-        if not view.is_written_to:
+        if not view.is_written_to or view.may_be_left(self._leaving):
             return None
+        self._require_lock()
         settings = RecoverySettings(avoid=self._steps.slow_bookies())
         stored = view.stored
         try:
@@ -339,6 +364,8 @@ class LedgerMove:
         if any(not one.is_lost or not is_accepted for one in unproved):
             return self._unproved(unproved)
         self._lost.update(one.entry for one in unproved)
+        if view.is_written_to and view.may_be_left(self._leaving):
+            return self._not_known()
         if view.is_written_to and not self._settings.recover_open:
             return self._waiting()
         return self._row(MoveOutcome.MOVABLE)

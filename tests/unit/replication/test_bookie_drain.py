@@ -15,6 +15,8 @@ from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.errors import ConnectionFailedError, RefusedError
 from bkctl.replication.bookie_drain import DrainSettings
 from bkctl.replication.ledger_move import MoveOutcome, MoveSettings
+from bkctl.replication.ledger_repair import RepairSettings
+from bkctl.replication.steps import ClientSteps
 from bkctl.types import DigestType, LedgerState
 from tests.support.audited_cluster import ledger_metadata
 from tests.support.drained_cluster import DrainedCluster, Killed
@@ -417,3 +419,41 @@ def test_a_ledger_that_is_made_again_under_its_id_is_looked_at_again(cluster: Dr
     cluster.client.before_add = make_again
     assert cluster.drain().exit_code == 0
     assert_drained(cluster, [1])
+
+
+def test_a_writer_that_has_gone_on_is_not_stopped_while_nobody_tells_how_far_it_is(
+    cluster: DrainedCluster,
+) -> None:
+    """It needs the bookie that leaves no more; a recovery that cannot end would be the end of it."""
+    written = replace(ledger_metadata(("out", "a", "b"), ("a", "b", "c"), state=OPEN), ack_quorum=2)
+    cluster.ledger(1, written, last_entry=14)
+    cluster.client.silent = {"b", "c"}
+    move = MoveSettings(RepairSettings(grace_ms=0), recover_open=True)
+    result = cluster.drain(move=move)
+    assert (result.exit_code, result.rows[0].outcome) == (3, MoveOutcome.FAILED)
+    assert "how far" in result.rows[0].reason
+    assert cluster.metadata(1).state is OPEN
+    cluster.client.silent = set()
+    assert cluster.drain(move=move).exit_code == 0
+    assert cluster.metadata(1).state is OPEN
+
+
+def test_a_ledger_is_not_recovered_once_the_lock_is_lost(
+    cluster: DrainedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may have it by then, and give its writer more time."""
+    cluster.ledger(1, ledger_metadata(("out", "a", "b"), state=OPEN), last_entry=4)
+    tree, store = cluster.session()
+
+    async def lose(_: ClientSteps, seconds: float) -> None:
+        told = Mock()
+        store.registration.add_session_listener(told)
+        tree.lose_session()
+        tree.restore_session()
+        until(lambda: told.session_lost.called)
+
+    monkeypatch.setattr(ClientSteps, "pause", lose)
+    result = cluster.drain(store, move=MoveSettings(RepairSettings(grace_ms=1), recover_open=True))
+    assert (result.exit_code, result.rows[0].outcome) == (3, MoveOutcome.FAILED)
+    assert "lock" in result.rows[0].reason
+    assert cluster.metadata(1).state is OPEN
