@@ -21,6 +21,7 @@ from bkctl.metadata.api import (
     RegistrationEndedError,
     RegistrationMode,
     SessionListener,
+    VersionConflictError,
 )
 from bkctl.metadata.subscription import Subscription
 from bkctl.metadata.tree import (
@@ -168,8 +169,9 @@ class TreeRegistrationManager:
     def _release(self, path: str) -> None:
         node = self._tree.get(path)
         if node is not None and node.owner == self._tree.session():
-            with contextlib.suppress(NodeMissingError):
-                self._tree.delete(path)
+            # By its version, so that a next try leaves alone what another process has registered since.
+            with contextlib.suppress(NodeMissingError, VersionConflictError):
+                self._tree.delete(path, node.version)
 
     def _path(self, mode: RegistrationMode, bookie: str) -> str:
         return join(self._folders[mode], bookie)

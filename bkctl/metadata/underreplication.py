@@ -45,6 +45,7 @@ from bkctl.metadata.api import AlreadyExistsError, VersionConflictError
 from bkctl.metadata.autorecovery_api import LockHolder, Taken
 from bkctl.metadata.subscription import Subscription
 from bkctl.metadata.tree import (
+    Node,
     NodeExistsError,
     NodeMissingError,
     NodeNotEmptyError,
@@ -298,8 +299,12 @@ class TreeUnderreplication:
         return Taken(ledger, mark, node.version, session, node.created_ms)
 
     def is_held(self, taken: Taken) -> bool:
+        return self._lock_node(taken) is not None
+
+    def _lock_node(self, taken: Taken) -> Node | None:
+        """Return the lock, if it is still there and that of the session which took it."""
         node = self._tree.get(self._lock_path(taken.ledger))
-        return node is not None and node.owner == taken.session
+        return node if node is not None and node.owner == taken.session else None
 
     def finish(self, taken: Taken) -> bool:
         if not self.is_held(taken):
@@ -335,9 +340,11 @@ class TreeUnderreplication:
                 return
 
     def release(self, taken: Taken) -> None:
-        if self.is_held(taken):
-            with contextlib.suppress(NodeMissingError):
-                self._tree.delete(self._lock_path(taken.ledger))
+        node = self._lock_node(taken)
+        if node is not None:
+            # By its version: where the answer is lost, the next try leaves the lock of somebody else alone.
+            with contextlib.suppress(NodeMissingError, VersionConflictError):
+                self._tree.delete(self._lock_path(taken.ledger), node.version)
 
     def _lock_path(self, ledger: int) -> str:
         return join(self._root, f"{LOCKS}/{mark_name(ledger)}")

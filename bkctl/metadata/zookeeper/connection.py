@@ -83,13 +83,14 @@ class ConnectionLostError(Exception):
 @dataclass(frozen=True, slots=True)
 class NodeStat:
     """The used part of ZooKeeper's stat; ``owner`` is 0 for a persistent node. ``children_changes`` counts
-    the children that were made and those that were deleted."""
+    the children that were made and those that were deleted. ``made_at`` is the transaction that made it."""
 
     version: int
     created_ms: int
     owner: int
     children_changes: int = 0
     children: int = 0
+    made_at: int = 0
 
 
 class _Stat(Protocol):
@@ -103,6 +104,8 @@ class _Stat(Protocol):
     def cversion(self) -> int: ...
     @property
     def numChildren(self) -> int: ...
+    @property
+    def czxid(self) -> int: ...
 
 
 class Asked(Generic[T]):
@@ -195,6 +198,12 @@ class Connection:
             raise ConnectionLostError("not connected", sent=False)
         session: int = client_id[0]
         return session
+
+    @property
+    def last_transaction(self) -> int:
+        """The newest transaction that the server's answers have shown so far."""
+        number: int = self._client.last_zxid
+        return number
 
     def wait_connected(self, timeout_s: float) -> None:
         """Wait for a connection. Raises ConnectionLostError when there is none after ``timeout_s``."""
@@ -325,7 +334,7 @@ class Connection:
 def _data_and_stat(answer: tuple[bytes | None, _Stat]) -> tuple[bytes, NodeStat]:
     data, stat = answer
     counts = (stat.cversion, stat.numChildren)
-    return data or b"", NodeStat(stat.version, stat.ctime, stat.ephemeralOwner, *counts)
+    return data or b"", NodeStat(stat.version, stat.ctime, stat.ephemeralOwner, *counts, stat.czxid)
 
 
 def _wait(answer: Answer[T_co], wait_s: float) -> T_co:

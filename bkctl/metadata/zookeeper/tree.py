@@ -228,7 +228,11 @@ class ZooKeeperTree(NodeTree):
             raise self._refused(refusal, refusal.path or path) from None
 
     def set(self, path: str, data: bytes, version: int) -> int:
+        known = self._connection.last_transaction
+
         def attempt(wait_s: float, again: bool) -> int:
+            if again:
+                self._refuse_another(path, version, known, wait_s)
             try:
                 return self._connection.set(path, data, version, wait_s)
             except ServerRefusalError as refusal:
@@ -265,8 +269,12 @@ class ZooKeeperTree(NodeTree):
         return stored == data and stat.version == version
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        known = self._connection.last_transaction
+
         def attempt(wait_s: float, again: bool) -> None:
             try:
+                if again:
+                    self._refuse_another(path, version, known, wait_s)
                 self._connection.delete(path, version, wait_s)
             except ServerRefusalError as refusal:
                 if not (again and refusal.kind is ServerRefusal.MISSING):
@@ -276,6 +284,15 @@ class ZooKeeperTree(NodeTree):
             self._retried(attempt)
         except ServerRefusalError as refusal:
             raise self._refused(refusal, path) from None
+
+    def _refuse_another(self, path: str, version: int, known: int, wait_s: float) -> None:
+        """Refuse a node that was made behind the transaction ``known``: ``version`` is that of one before.
+
+        A request whose answer was lost may have been carried out; what somebody has made since under the
+        same path has the same versions again.
+        """
+        if version != ANY_VERSION and self._connection.get(path, wait_s)[1].made_at > known:
+            raise ServerRefusalError(ServerRefusal.VERSION, "another node, made since")
 
     def _refused(self, refusal: ServerRefusalError, path: str) -> Exception:
         if refusal.kind is ServerRefusal.MISSING:

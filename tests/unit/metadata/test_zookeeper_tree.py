@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from kazoo.client import KazooClient
@@ -19,6 +20,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from bkctl.clock import SystemClock
 from bkctl.errors import BkctlError, ConnectionFailedError, MissingPackageError
 from bkctl.metadata.api import AuthenticationNeededError, RegistrationMode, VersionConflictError
+from bkctl.metadata.autorecovery_api import Taken
 from bkctl.metadata.settings import Credentials, MetadataSettings
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.tree import READS_AT_ONCE, GuardMissingError, NodeExistsError, NodeMissingError
@@ -175,6 +177,88 @@ def test_a_delete_whose_answer_was_lost_has_succeeded(proxy: Proxy, tree: ZooKee
     tree.delete(path)
     with pytest.raises(NodeMissingError):
         tree.delete(path)
+
+
+@contextlib.contextmanager
+def before_try(number: int, tree: ZooKeeperTree, happens: Callable[[], object]) -> Iterator[None]:
+    """What others do before a request is sent, from 0, as one is again whose answer was lost."""
+    connection = tree._connection
+    tries = itertools.count()
+
+    def wait_connected(timeout_s: float) -> None:
+        if next(tries) == number:
+            happens()
+        type(connection).wait_connected(connection, timeout_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "wait_connected", wait_connected)
+        yield
+
+
+def test_a_delete_whose_answer_was_lost_leaves_what_somebody_has_made_since(
+    proxy: Proxy,
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+    tree: ZooKeeperTree,
+    path: str,
+) -> None:
+    """Its version is 0 again."""
+    tree.create(path, b"mine")
+    other = ZooKeeperTree([zookeeper_server.address], SETTINGS, SystemClock())
+    with contextlib.closing(other), before_try(1, tree, lambda: other.create(path, b"theirs")):
+        proxy.lose_the_answer_to(DELETE)
+        with pytest.raises(VersionConflictError):
+            tree.delete(path, 0)
+    node = tree.get(path)
+    assert node is not None
+    assert node.data == b"theirs"
+
+
+def test_a_rewrite_whose_answer_was_lost_leaves_what_somebody_has_made_since(
+    proxy: Proxy,
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+    tree: ZooKeeperTree,
+    path: str,
+) -> None:
+    tree.create(path, b"mine")
+    other = ZooKeeperTree([zookeeper_server.address], SETTINGS, SystemClock())
+
+    def make_again() -> None:
+        other.delete(path)
+        other.create(path, b"theirs")
+
+    with contextlib.closing(other), before_try(1, tree, make_again):
+        proxy.lose_the_answer_to(SET)
+        with pytest.raises(VersionConflictError):
+            tree.set(path, b"mine, rewritten", 0)
+    node = tree.get(path)
+    assert node is not None
+    assert node.data == b"theirs"
+
+
+def test_a_lock_that_is_given_back_twice_leaves_that_of_the_next_worker(
+    proxy: Proxy,
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+) -> None:
+    root = f"{uuid.uuid4().hex}-ledgers"
+    with (
+        open_metadata_store(f"zk://{zookeeper_server.address}/{root}", SETTINGS) as outside,
+        open_metadata_store(f"zk://127.0.0.1:{proxy.port}/{root}", SETTINGS) as store,
+    ):
+        outside.layout.initialise_cluster()
+        outside.underreplication.prepare()
+        outside.underreplication.mark(7, ["a"], 1_000)
+        assert isinstance(store, TreeMetadataStore)
+        assert isinstance(store._tree, ZooKeeperTree)
+        taken = store.underreplication.acquire_ledger(7, host="first")
+        assert taken is not None
+        theirs: list[Taken | None] = []
+        take = partial(outside.underreplication.acquire_ledger, 7, host="second")
+        # The first request looks whose lock it is.
+        with before_try(2, store._tree, lambda: theirs.append(take())):
+            proxy.lose_the_answer_to(DELETE)
+            store.underreplication.release(taken)
+        assert theirs[0] is not None
+        assert outside.underreplication.is_held(theirs[0])
 
 
 def test_a_transaction_whose_answer_was_lost_has_succeeded(
