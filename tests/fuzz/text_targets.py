@@ -403,7 +403,7 @@ def _router() -> web.UrlDispatcher:
     service = mock.MagicMock()
     service.config.http.host = "127.0.0.1"
     router = web.UrlDispatcher()
-    HttpAdmin(service)._add_routes(router)
+    HttpAdmin(service, mock.Mock())._add_routes(router)
     return router
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from bkctl.metadata.api import MetadataStore
     from bkctl.server.served_bookie import ServedBookie
 
 #: Java's paths that this bookie does not serve, and what to do instead.
@@ -36,11 +37,15 @@ _NOT_SERVED = {
 
 
 class HttpAdmin(GuardedHttp):
-    """Serves HTTP on the running loop, beside the bookie's port."""
+    """Serves HTTP on the running loop, beside the bookie's port.
 
-    def __init__(self, service: ServedBookie) -> None:
+    ``open_store`` opens the metadata store for a job that takes locks: the bookie's own session goes on.
+    """
+
+    def __init__(self, service: ServedBookie, open_store: Callable[[], MetadataStore]) -> None:
         super().__init__(service.config)
         self._service = service
+        self._open_store = open_store
         self._ledgers: LedgerPages | None = None
         self._removal: RemovalPages | None = None
 
@@ -56,7 +61,10 @@ class HttpAdmin(GuardedHttp):
         ClusterPages(self._service, self._store_threads).add_routes(router)
         AutorecoveryPages(lambda: metadata_of(self._service), self._store_threads).add_routes(router)
         self._removal = RemovalPages(
-            lambda: metadata_of(self._service), self._service.config.values, self._store_threads
+            lambda: metadata_of(self._service),
+            self._service.config.values,
+            self._store_threads,
+            self._open_store,
         )
         self._removal.add_routes(router)
         ConfigPages(self._service).add_routes(router)

@@ -72,13 +72,11 @@ class _Job:
     def __init__(
         self,
         order: _Order,
-        store: MetadataStore,
         values: GivenValues,
-        own_store: Callable[[], MetadataStore] | None,
+        open_store: Callable[[], MetadataStore],
     ) -> None:
         self.order = order
-        self._store = store
-        self._own_store = own_store
+        self._open_store = open_store
         self._values = values
         self._clock = SystemClock()
         self._begun_ms = self._clock.time_ms()
@@ -113,9 +111,7 @@ class _Job:
         )  # fmt: skip
 
     async def _work(self) -> DrainResult:
-        if self._own_store is None:
-            return await self._remove(self._store)
-        store = await asyncio.to_thread(self._own_store)
+        store = await asyncio.to_thread(self._open_store)
         try:
             return await self._remove(store)
         finally:
@@ -184,8 +180,8 @@ class _Job:
 class RemovalPages:
     """The handlers.
 
-    ``own_store`` opens a store for each job, which closes it: where others take locks in the session of
-    ``metadata``. Without it a job works in that session.
+    ``open_store`` opens a store for each job, which closes it. A lock that a failed call has left ends with
+    that session; and the session of ``metadata`` may be that of a worker, which takes over its locks.
     """
 
     def __init__(
@@ -193,12 +189,12 @@ class RemovalPages:
         metadata: Callable[[], MetadataStore],
         values: GivenValues,
         threads: StoreThreads,
-        own_store: Callable[[], MetadataStore] | None = None,
+        open_store: Callable[[], MetadataStore],
     ) -> None:
         self._metadata = metadata
         self._threads = threads
         self._values = values
-        self._own_store = own_store
+        self._open_store = open_store
         self._job: _Job | None = None
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -242,7 +238,7 @@ class RemovalPages:
         if self._job is not None and self._job.is_running:
             names = ", ".join(self._job.order.bookies)
             raise RefusedError(f"the {self._job.order.kind} of bookie {names} is running")
-        self._job = _Job(order, store, self._values, self._own_store)
+        self._job = _Job(order, self._values, self._open_store)
 
 
 def _refuse_hopeless(store: MetadataStore, order: _Order) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bkctl.errors import StorageError
+from bkctl.server.life.new_bookie import open_bookie_metadata
 from bkctl.server.life.port_holder import port_holder
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ async def start_admin(service: ServedBookie, stack: AsyncExitStack) -> int | Non
     from bkctl.server.http.admin import HttpAdmin
 
     ways_out = "httpServerPort (0 takes any), httpServerEnabled=false"
-    return await _start(HttpAdmin(service), http.host, http.port, http.optional, ways_out, stack)
+    admin = HttpAdmin(service, partial(open_bookie_metadata, service.config))
+    return await _start(admin, http.host, http.port, http.optional, ways_out, stack)
 
 
 async def start_metrics(service: ServedBookie, stack: AsyncExitStack) -> int | None:

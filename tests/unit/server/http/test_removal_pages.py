@@ -13,6 +13,8 @@ from unittest.mock import Mock
 import pytest
 
 from bkctl.client.sync import BookKeeperSync
+from bkctl.errors import ConnectionFailedError
+from bkctl.metadata.underreplication import TreeUnderreplication
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.http.autorecovery_admin import AutoRecoveryAdmin
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
@@ -129,6 +131,31 @@ def test_there_is_one_job_and_it_ends_with_its_process(tmp_path: Path) -> None:
         second.stop()
         second.start()
         assert ask_json(second, "GET", RECOVERY) == {"job": None}
+
+
+def test_a_lock_whose_call_failed_does_not_outlive_the_job_of_a_bookie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker could take the ledger as long as that bookie runs."""
+    with (
+        LocalCluster(2, tmp_path) as cluster,
+        open_metadata_store(cluster.metadata_uri) as store,
+        BookKeeperSync(cluster.metadata_uri) as client,
+    ):
+        first, second = cluster.bookies
+        with client.create(2, 2, 2) as handle:
+            handle.append(b"x")
+        take = TreeUnderreplication.acquire_ledger
+
+        def lose_the_answer(*args: Any, **how: Any) -> None:
+            take(*args, **how)
+            raise ConnectionFailedError("no answer")
+
+        monkeypatch.setattr(TreeUnderreplication, "acquire_ledger", lose_the_answer)
+        assert put(second, RECOVERY, bookie_src=[first.bookie_id])[0] == 200
+        (row,) = ended(second)["not_moved"]
+        assert (row["ledger"], row["outcome"]) == (handle.ledger, "failed")
+        until(lambda: store.underreplication.replicator_of(handle.ledger) is None)
 
 
 def test_beside_a_worker_a_job_has_locks_of_its_own(tmp_path: Path) -> None:
