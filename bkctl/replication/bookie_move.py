@@ -36,6 +36,9 @@ GROUP = 256
 _PAUSE_S = 0.5
 _PAUSE_MAX_S = 30.0
 
+#: How long locks are given back when moves are cancelled.
+_GIVE_BACK_S = 5.0
+
 
 class BookieMove:
     """Moves ledgers off bookies, on the running event loop.
@@ -130,6 +133,11 @@ class BookieMove:
         finally:
             for task in running:
                 task.cancel()
+            if running:
+                # They give their locks back, but do not wait for ever for a store that is away.
+                _, late = await asyncio.wait(running, timeout=_GIVE_BACK_S)
+                for task in late:
+                    task.cancel()
             await asyncio.gather(*running, *ready, return_exceptions=True)
             self._store.registration.remove_session_listener(self._sessions)
 

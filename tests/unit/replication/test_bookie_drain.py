@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +14,9 @@ import pytest
 from bkctl.client.adherence import Adherence
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.errors import ConnectionFailedError, RefusedError
-from bkctl.replication.bookie_drain import DrainSettings
+from bkctl.replication import bookie_move
+from bkctl.replication.bookie_drain import BookieDrain, DrainSettings
+from bkctl.replication.bookie_move import BookieMove
 from bkctl.replication.ledger_move import MoveOutcome, MoveSettings
 from bkctl.replication.ledger_repair import RepairSettings
 from bkctl.replication.steps import ClientSteps
@@ -457,3 +460,28 @@ def test_a_ledger_is_not_recovered_once_the_lock_is_lost(
     assert (result.exit_code, result.rows[0].outcome) == (3, MoveOutcome.FAILED)
     assert "lock" in result.rows[0].reason
     assert cluster.metadata(1).state is OPEN
+
+
+def test_a_drain_is_stopped_also_while_the_store_does_not_answer(
+    cluster: DrainedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock ends with the session then; a bookie whose HTTP admin has begun it has to stop, too."""
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    monkeypatch.setattr(bookie_move, "_GIVE_BACK_S", 0.1)
+
+    async def run() -> bool:
+        copies = asyncio.Event()
+        cluster.client.before_add = lambda bookie: copies.set()
+        cluster.client.store = cluster.store
+        client: Any = cluster.client
+        move = BookieMove(cluster.store, client, ["out"])
+        drain = asyncio.create_task(BookieDrain(cluster.store, client, move).run())
+        await copies.wait()
+        away = Mock(side_effect=ConnectionFailedError("the store is away"))
+        monkeypatch.setattr(cluster.tree, "get", away)
+        drain.cancel()
+        ended, _ = await asyncio.wait({drain}, timeout=3)
+        drain.cancel()
+        return bool(ended)
+
+    assert asyncio.run(run())
