@@ -248,8 +248,12 @@ class ZooKeeperTree(NodeTree):
             raise self._refused(refusal, path) from None
 
     def write_beside(self, guard: str, path: str, data: bytes, version: int | None) -> None:
+        known = self._connection.last_transaction
+
         def attempt(wait_s: float, again: bool) -> None:
             try:
+                if again and version is not None:
+                    self._refuse_another(path, version, known, wait_s)
                 self._connection.write_beside(guard, path, data, version, wait_s)
             except ServerRefusalError as refusal:
                 done = again and refusal.kind in (ServerRefusal.EXISTS, ServerRefusal.VERSION)

@@ -235,6 +235,30 @@ def test_a_rewrite_whose_answer_was_lost_leaves_what_somebody_has_made_since(
     assert node.data == b"theirs"
 
 
+def test_a_mark_whose_answer_was_lost_leaves_what_somebody_has_made_since(
+    proxy: Proxy,
+    zookeeper_server: ZooKeeperServer,  # noqa: F811
+    tree: ZooKeeperTree,
+    path: str,
+) -> None:
+    """A worker has finished with the first mark meanwhile, and another auditor has made the next one."""
+    guard = tree.create(f"{path}-guard", b"")
+    tree.create(path, b"first")
+    other = ZooKeeperTree([zookeeper_server.address], SETTINGS, SystemClock())
+
+    def make_again() -> None:
+        other.delete(path)
+        other.create(path, b"next")
+
+    with contextlib.closing(other), before_try(1, tree, make_again):
+        proxy.lose_the_answer_to(MULTI)
+        with pytest.raises(VersionConflictError):
+            tree.write_beside(guard, path, b"first, and more", 0)
+    node = tree.get(path)
+    assert node is not None
+    assert node.data == b"next"
+
+
 def test_a_lock_that_is_given_back_twice_leaves_that_of_the_next_worker(
     proxy: Proxy,
     zookeeper_server: ZooKeeperServer,  # noqa: F811
