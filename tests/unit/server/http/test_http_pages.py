@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from aiohttp import web
@@ -176,7 +177,7 @@ def _routes(bookie: EmbeddedBookie) -> set[str]:
     assert bookie.service is not None
     admin = object.__new__(HttpAdmin)
     admin._service, admin._guard = bookie.service, Guard(None, "127.0.0.1")
-    admin._store_threads = StoreThreads()
+    admin._store_threads, admin._open_store = StoreThreads(), Mock()
     admin._add_routes(application.router)
     return {str(resource.canonical) for resource in application.router.resources()}
 
