@@ -10,7 +10,7 @@ from typing import cast
 from bkctl.clock import Clock
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun
-from bkctl.engine.engine_thread import call_all, report
+from bkctl.engine.engine_thread import call_all, report, reported
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.errors import BkctlError
 from bkctl.metrics.latency import LatencyHistogram
@@ -18,7 +18,7 @@ from bkctl.metrics.sizes import SizeHistogram
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.runs import AddRun, answer_run
 from bkctl.server.wire.answer_codes import code_of
-from bkctl.server.wire.answers import Answer, AnswerQueue, end_unanswered
+from bkctl.server.wire.answers import Answer, AnswerQueue
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory
 from bkctl.types import ResultCode
@@ -109,11 +109,11 @@ class AddAnswers:
 
     def journaled(self, batches: list[JournalBatch]) -> None:
         """Answer runs that are durable."""
-        self._post(_pending(batches), ResultCode.OK)
+        self._post_all(batches, ResultCode.OK)
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
         """Answer runs that are not known to be durable."""
-        self.refuse(_pending(batches), code_of(error))
+        self._post_all(batches, code_of(error))
 
     def add_again(self, run: EngineAddRun | RecordRun) -> None:
         """Take a held run apart and add its entries one by one."""
@@ -129,6 +129,17 @@ class AddAnswers:
         """Answer runs with an error."""
         self._post(pending, code)
 
+    def _post_all(self, batches: Sequence[JournalBatch], code: ResultCode) -> None:
+        """Have the runs of batches answered: together, or by batch when they cannot be put together."""
+        try:
+            pending = _pending(batches)
+        except Exception as error:  # noqa: BLE001 - adds without an answer would be in progress for good
+            report("putting adds together", error)
+            for batch in batches:
+                self._post(_runs_of(batch), code)
+        else:
+            self._post(pending, code)
+
     def _post(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
         """Have runs answered, and counted as ended behind the last one's answer."""
         if not pending:
@@ -141,20 +152,22 @@ class AddAnswers:
         self._answers.post(answers)
 
     def _answers_to(self, pending: Sequence[PendingAdds], code: ResultCode) -> list[Answer]:
+        # Here, where an error still ends in `_lost`.
+        count = sum([one.count for one in pending])
+        size_bytes = sum([one.size_bytes for one in pending])
         *others, last = pending
         answers: list[Answer] = [(one.connection, partial(answer_run, one.run, code), None) for one in others]
-        answers.append(
-            (last.connection, partial(answer_run, last.run, code), partial(self._ended, pending, code))
-        )
+        ended = partial(self._ended, pending, code, count, size_bytes)
+        answers.append((last.connection, partial(answer_run, last.run, code), ended))
         return answers
 
     def _lost(self, pending: Sequence[PendingAdds]) -> None:
-        """End the connections whose clients would wait in vain for an answer."""
-        end_unanswered([one.connection for one in pending])
-        self._ended(pending, ResultCode.IO_ERROR)
+        """End the connections whose clients would wait in vain for an answer, and count their adds down."""
+        for one in pending:
+            reported("ending a connection without its answers", one.connection.abort)
+            self._ended([one], ResultCode.IO_ERROR, one.count, one.size_bytes)
 
-    def _ended(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
-        count = sum([one.count for one in pending])
+    def _ended(self, pending: Sequence[PendingAdds], code: ResultCode, count: int, size_bytes: int) -> None:
         try:
             if code is ResultCode.OK:
                 now_s = self._clock.monotonic()
@@ -166,9 +179,13 @@ class AddAnswers:
                 self._in_progress.refused[code] += count
         finally:
             # Also after an error in a meter: adds that are not counted down keep connections from being read.
-            self._in_progress.end(count, sum([one.size_bytes for one in pending]))
+            self._in_progress.end(count, size_bytes)
 
 
 def _pending(batches: Iterable[JournalBatch]) -> list[PendingAdds]:
     """Return the runs that batches of the journal are of."""
-    return [each for batch in batches for each in cast("Sequence[PendingAdds]", batch.context)]
+    return [each for batch in batches for each in _runs_of(batch)]
+
+
+def _runs_of(batch: JournalBatch) -> Sequence[PendingAdds]:
+    return cast("Sequence[PendingAdds]", batch.context)

@@ -90,11 +90,15 @@ class AnswerQueue:
                     lost.add(sink)
                 if done is not None:
                     written.append(done)
-            self._write(_joined(by_sink, lost))
-            end_unanswered(lost)
+            failure = reported("writing answers", self._write_joined, by_sink, lost)
+            end_unanswered(lost if failure is None else by_sink)
         finally:
             # Requests whose answer could not be made are no longer in progress either.
             call_all("ending a request", written)
+
+    def _write_joined(self, by_sink: dict[AnswerSink, list[bytes]], lost: set[AnswerSink]) -> None:
+        """Join and write the frames of each connection; those for which that fails are ``lost``."""
+        self._write(_joined(by_sink, lost))
 
     def _write(self, frames: dict[AnswerSink, bytes]) -> None:
         """Write to each connection what it is to get."""

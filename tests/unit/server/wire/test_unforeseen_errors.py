@@ -18,7 +18,7 @@ from bkctl.metrics.latency import LatencyHistogram
 from bkctl.protocol.messages import ReadLacRequest, ReadRequest, Request
 from bkctl.protocol.runs import AddRun
 from bkctl.server.life.event_loop import new_event_loop
-from bkctl.server.wire import add_answers, add_runs
+from bkctl.server.wire import add_answers, add_runs, answers
 from bkctl.server.wire.add_answers import AddAnswers, AddsInProgress, PendingAdds
 from bkctl.server.wire.answers import Answer, AnswerQueue
 from bkctl.server.wire.bookie_connection import BookieConnection
@@ -288,6 +288,41 @@ def test_runs_without_memory_for_their_answers_are_no_longer_in_progress() -> No
     done()
     assert [each.aborted for each in ended] == [True, True]
     assert in_progress.meter.length == 0
+
+
+def test_answers_that_cannot_be_put_together_end_their_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    with ServedEngine() as served:
+        with monkeypatch.context() as patch, WireClient(served.port, timeout_s=5) as client:
+            assert client.add(1, 0) is ResultCode.OK
+            patch.setattr(answers, "_joined", no_memory)
+            client.send([(add_request(1, 1 + entry), None) for entry in range(5)])
+            assert client.socket.recv(1) == b""
+            served.until(lambda: served.server.adds.meter.length == 0, "an add is in progress")
+        with WireClient(served.port, timeout_s=5) as client:
+            assert client.add(1, 6) is ResultCode.OK
+
+
+@pytest.mark.parametrize("name", ["_pending", "sum"])
+def test_answers_to_many_runs_without_memory_for_a_list_of_them(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """Each run is answered, or its connection ends; none of them stays in progress."""
+    caplog.set_level(logging.CRITICAL)
+    with ServedEngine() as served:
+        with monkeypatch.context() as patch, WireClient(served.port, timeout_s=5) as client:
+            assert client.add(1, 0) is ResultCode.OK
+            patch.setattr(add_answers, name, no_memory, raising=False)
+            client.send([(add_request(1, 1 + entry), None) for entry in range(5)])
+            with suppress(DisconnectedError):
+                codes = [answer.response.code for answer in client.receive_all()]  # type: ignore[attr-defined]
+                assert codes == [ResultCode.OK] * 5
+            served.until(lambda: served.server.adds.meter.length == 0, "an add is in progress")
+            assert served.server.adds.size_bytes == 0
+        with WireClient(served.port, timeout_s=5) as client:
+            assert client.add(1, 6) is ResultCode.OK
 
 
 def test_one_connection_that_cannot_be_read_again_costs_the_others_nothing() -> None:
