@@ -133,8 +133,10 @@ class ReadStage:
             descriptor = self._table.get(ledger)
             if descriptor is None:
                 raise NoLedgerError(f"ledger {ledger} is not known here", ledger=ledger)
-            descriptor.raise_lac(stored)
-            descriptor.lac_complete = True
+            if not descriptor.lac_complete:
+                # Else it is of a ledger that was deleted and made again since, or knows as much.
+                descriptor.raise_lac(stored)
+                descriptor.lac_complete = True
             return descriptor.lac
 
     def explicit_lac(self, ledger: int) -> bytes | None:

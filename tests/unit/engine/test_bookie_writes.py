@@ -13,6 +13,7 @@ import pytest
 from bkctl.codec import journal as journal_codec
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd
 from bkctl.engine.held_adds import HeldAddsSettings
+from bkctl.engine.read_stage import ReadStage
 from bkctl.errors import (
     BadRequestError,
     BookieIOError,
@@ -450,6 +451,27 @@ def test_a_deleted_ledger_is_unknown_at_once_and_may_be_made_again(rig: EngineRi
         assert rig.bookie.reads.read(5, 1) == entry_body(5, 1)
         with pytest.raises(NoEntryError):
             rig.bookie.reads.read(5, 0)
+
+
+def test_a_ledger_made_again_has_no_lac_of_the_deleted_one(
+    rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for who has read the newest entry in front of the deletion, and notes its LAC behind it."""
+    read = ReadStage.read
+
+    def read_and_made_again(stage: ReadStage, ledger: int, entry: int) -> bytes:
+        body = read(stage, ledger, entry)
+        rig.bookie.delete_ledger(5)
+        rig.add(5, 0, key=OTHER_KEY)
+        return body
+
+    with rig:
+        rig.add(5, 8)
+        rig.bookie.table.forget(5)
+        with monkeypatch.context() as patch:
+            patch.setattr(ReadStage, "read", read_and_made_again)
+            assert rig.bookie.reads.last_add_confirmed(5) == -1
+        assert rig.bookie.reads.last_add_confirmed(5) == -1
 
 
 def test_descriptors_are_bounded_and_a_forgotten_one_loses_nothing() -> None:
