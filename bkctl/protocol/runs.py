@@ -99,6 +99,7 @@ class PackedAddRun(AddRun):
         "_piece",
         "_start",
         "_stop",
+        "_tokens",
         "counts",
         "lacs",
         "packed_grants",
@@ -112,6 +113,7 @@ class PackedAddRun(AddRun):
         self._start = 0
         self._stop = len(self._piece)
         self._lists: tuple[list[bytes], list[bytes], list[bytes]] | None = None
+        self._tokens: list[bytes] | None = None
         self._count = len(self.packed_keys) // _KEY_BYTES
 
     def __len__(self) -> int:
@@ -140,7 +142,12 @@ class PackedAddRun(AddRun):
 
     @property
     def tokens(self) -> list[bytes]:  # type: ignore[override]
-        return self._listed()[1] if self.stored is None else _frames(self.stored)
+        if self.stored is None:
+            return self._listed()[1]
+        if self._tokens is None:
+            # Kept: who refuses a run add by add asks for each of them.
+            self._tokens = _frames(self.stored)
+        return self._tokens
 
     @property
     def bodies(self) -> list[bytes]:  # type: ignore[override]

@@ -13,6 +13,7 @@ from bkctl import _kernels
 from bkctl.codec import digest
 from bkctl.engine.add_run import RecordRun
 from bkctl.engine.held_adds import HeldAddsSettings
+from bkctl.protocol import runs
 from bkctl.protocol.messages import AddRequest, Wire
 from bkctl.server.wire import add_runs
 from bkctl.types import ResultCode
@@ -115,6 +116,27 @@ def test_a_wrong_master_key_in_a_run_is_refused_alone(wire: Wire, packed: list[i
         assert {codes[number] for number in wrong} == {ResultCode.UNAUTHORIZED}
         assert_held(served, [(7, 1 + number) for number in range(COUNT) if number not in wrong])
         assert {client.read(7, 1 + number).code for number in wrong} == {ResultCode.NO_ENTRY}
+
+
+def test_a_run_that_is_refused_add_by_add_is_taken_apart_once(
+    wire: Wire, packed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for each add, a quarter of a megabyte of them kept all other clients waiting for seconds."""
+    cut: list[int] = []
+
+    def frames(joined: bytes) -> list[bytes]:
+        cut.append(len(joined))
+        return original(joined)
+
+    original = runs._frames
+    monkeypatch.setattr(runs, "_frames", frames)
+    with ServedEngine() as served, WireClient(served.port, wire) as client:
+        served.rig.add(7, 0)
+        assert served.rig.fence(7) is None
+        codes = answers(client, wire, [add_request(7, 1 + number) for number in range(COUNT)])
+        assert codes == [ResultCode.FENCED] * COUNT
+    # Bodies and answers of each run.
+    assert len(cut) <= 2 * len(packed)
 
 
 def test_what_is_no_plain_add_parts_a_run_and_is_done_all_the_same(wire: Wire, packed: list[int]) -> None:
