@@ -60,7 +60,9 @@ def test_every_client_gets_its_answers_in_order_also_those_that_do_not_read(
     def counted(descriptors: list[int], pieces: list[bytes]) -> list[int]:
         time.sleep(0.002 * len(pieces))
         counts = send_pieces(descriptors, pieces)
-        sent.extend(zip(counts, map(len, pieces), strict=True))
+        # A lone piece is one of them again: its connection tries once more what the socket did not take.
+        if len(pieces) > 1:
+            sent.extend(zip(counts, map(len, pieces), strict=True))
         return counts
 
     send_pieces = _kernels.send_pieces
