@@ -18,7 +18,13 @@ from bkctl.pipeline.results import parquet_schema
 from bkctl.pipeline.run_request import Request
 from bkctl.pipeline.set_inputs import STRIPED, files_of, load_published, load_striped
 from bkctl.pipeline.survey import BOOKIES, INDEXES, JOURNALS, KIND_OF, Survey, notes_of_logs, unread_indexes
-from bkctl.pipeline.table_sets import TableSet, check_columns, metadata_folder, refuse_undo_file
+from bkctl.pipeline.table_sets import (
+    TableSet,
+    check_columns,
+    may_lack_ledgers,
+    metadata_folder,
+    refuse_undo_file,
+)
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import Range, TableOptions
 from bkctl.pipeline.tables.registry import table_named
@@ -148,6 +154,10 @@ class RunInputs:
             self._engine.view(item.name, empty_query(item))
             return
         refuse_undo_file(chosen)
+        if may_lack_ledgers(chosen):
+            self._reservations.guard(
+                f"{chosen} has no end marker, so that it may be incomplete: a ledger that it lacks may exist"
+            )
         if not self._filesystem_has_directory(chosen):
             options = TableOptions(metadata=chosen, digest="off", damage="fail")
             self._extract(item, (), options, [], [])

@@ -29,7 +29,7 @@ _SUMMARY_BYTES_MAX = 64 << 20
 #: The end marker of a dump is the last of its keys.
 _END_BYTES_MAX = 4096
 _END_TIME = re.compile(rb'"end"\s*:\s*\{[^{}]*"time_ms"\s*:\s*([0-9]{1,18})[^{}]*\}\s*\}\s*$')
-
+_END = re.compile(rb'"end"\s*:\s*\{[^{}]*\}\s*\}\s*$')
 _END_OF_UNDO = re.compile(rb'"end"\s*:\s*\{[^{}]*"kind"\s*:\s*"undo"[^{}]*\}\s*\}\s*$')
 
 
@@ -278,6 +278,14 @@ def refuse_undo_file(metadata: str) -> None:
             f"{metadata}: is an undo file of 'bkctl ledger delete', no metadata of a cluster; give a dump"
             " ('bkctl metadata dump') or a metadata URI"
         )
+
+
+def may_lack_ledgers(metadata: str) -> bool:
+    """Return whether metadata are a dump without an end marker, which may be a part of a cluster.
+
+    Raises NotFoundError, StorageError.
+    """
+    return not is_uri(metadata) and not os.path.isdir(metadata) and not _END.search(_end_of(metadata))
 
 
 def _end_of(path: str) -> bytes:

@@ -273,3 +273,13 @@ def test_a_run_does_not_write_over_what_it_reads(
     assert (tmp_path / "set" / "summary.json").read_bytes() == before
     with pytest.raises(UsageError, match="is also read from"):
         run("orphans", Path("metadata"), DEMO, metadata=str(tmp_path / "metadata"))
+
+
+def test_a_dump_that_may_be_a_part_of_a_cluster_is_named(tmp_path: Path) -> None:
+    """What it lacks would be called an orphan, or be removed by a plan, without a word of it."""
+    znodes = json.loads(ZK.read_text())
+    (tmp_path / "part").write_text(json.dumps({name: znodes[name] for name in list(znodes)[:5]}))
+    for metadata, told in ((str(tmp_path / "part"), True), (dump_of(tmp_path / "whole", 1), False)):
+        outcome = run("orphans", tmp_path / "o", DEMO, metadata=metadata, metadata_after=metadata)
+        assert any("has no end marker" in guard for guard in outcome.guards) is told
+        assert (outcome.counts["orphans"] > 0) is told
