@@ -198,10 +198,14 @@ class _Run:
             self._reservations.guard(why)
 
     def look_for_twins(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Report two copies of a bookie (two backups, say), which would be taken for one that holds both."""
-        for bookie, why in twin_directories(rows).items():
-            self._reservations.guard(f"bookie {bookie}: {why}; are there two copies of it? Name one of them")
-            self._reservations.unknown.append("twin_directories")
+        """Report two copies of a bookie (two backups, say), which would be taken for one that holds both: of
+        the directories that were given, or of those that a set is of."""
+        for source in (rows, *(one.bookies for one in self._sets)):
+            for bookie, why in twin_directories(source).items():
+                self._reservations.guard(
+                    f"bookie {bookie}: {why}; are there two copies of it? Name one of them"
+                )
+                self._reservations.unknown.append("twin_directories")
 
     def look_for_lacking_directories(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Report directories that cookies name and that were not given; sets have a guard of their own."""

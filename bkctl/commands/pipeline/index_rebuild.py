@@ -58,11 +58,11 @@ def run_rebuild(chosen: Chosen, *, accept_loss: bool, dry_run: bool, yes: bool) 
         engine = "spark" if spark else "local"
         outcome = rebuild_outcome(results, chosen.out, work_dir, chosen.paths, engine, started)
         outcome = replace(outcome, metadata=chosen.metadata)
+        write_summary(outcome)
     for result in results:
         for difference in result.differences:
             ledger = "" if difference.ledger is None else f"ledger {difference.ledger}: "
             sys.stderr.write(f"bkctl: {result.dir}: {ledger}{difference.kind}: {difference.detail}\n")
-    write_summary(outcome)
     return outcome
 
 

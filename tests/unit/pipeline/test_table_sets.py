@@ -14,9 +14,12 @@ import pytest
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, UsageError
 from bkctl.pipeline.jobs.catalogue import JOBS
 from bkctl.pipeline.local_engine import LocalEngine
+from bkctl.pipeline.locations import located
 from bkctl.pipeline.results import Outcome
 from bkctl.pipeline.run import run_job
 from bkctl.pipeline.run_request import Request
+from bkctl.pipeline.sets.collection import CollectRequest, collect
+from bkctl.pipeline.sets.store import SetStore
 from bkctl.pipeline.table_sets import metadata_time_ms, read_table_set
 from bkctl.reporting import Advance, nobody
 from bkctl.vfs import PosixFileSystem
@@ -89,6 +92,14 @@ def test_two_copies_of_one_bookie_are_not_examined(tmp_path: Path) -> None:
         assert (outcome.verdict, outcome.exit_code) == ("unexamined", 3)
         assert "twin_directories" in outcome.found
         assert any("are there two copies of it" in guard for guard in outcome.guards)
+    run("inventory", tmp_path / "set", *copies)
+    request = CollectRequest(tuple(map(str, copies)))
+    collect(PosixFileSystem(), SetStore(located(str(tmp_path / "sets"))), request)
+    for of_both in (tmp_path / "set", tmp_path / "sets"):
+        for job in ("replication-audit", "orphans", "garbage", "stats"):
+            outcome = run(job, tmp_path / "o", of_both)
+            assert (job, outcome.verdict, outcome.exit_code) == (job, "unexamined", 3)
+            assert "twin_directories" in outcome.found
 
 
 def test_logs_that_went_away_under_an_inventory_are_unknown_to_an_audit(tmp_path: Path) -> None:
