@@ -162,6 +162,7 @@ class Bookie:
             lambda: journal_places(self.settings, self.marks),
             lambda number: self.storages[number].lost_parts(),
             None if self._cluster is None else KeylessLedgers(self._cluster).is_kept,
+            lambda number, ledger: ledger in self.storages[number].ledgers,
         )
         if not accept_loss:
             refuse_lost_indexes(self._filesystem, lost)

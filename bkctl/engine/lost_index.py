@@ -21,6 +21,9 @@ Where there are several ledger directories, the others may say so too. A start m
 them before it writes a mark. So where one has no database, and another one has databases and a mark, all that
 was in the first was lost, even if its cookie is there or was put back.
 
+Where one of several index directories never had an index file, although others have, a ledger of the logs
+without such a file was deleted or has lost it. The cluster knows which. Nothing is decided without it.
+
 An accepted loss puts every ledger of the directory into limbo: where the ledger rows are lost, the ledgers of
 the logs and of all kept journals; else those that have a row.
 """
@@ -32,6 +35,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import NamedTuple
 
 from bkctl.codec.entry import EntryBatch
@@ -125,35 +129,48 @@ def find_lost_indexes(
     journals: Callable[[], Iterable[JournalPlace]],
     lost_parts: Callable[[int], Mapping[str, str]],
     is_kept: Callable[[int], bool] | None = None,
+    has_row: Callable[[int, int], bool] | None = None,
 ) -> list[LostIndex]:
     """Find the ledger directories whose index is lost.
 
     ``lost_parts`` gives, by the number of the place, the parts of the index that are "gone" or "empty": that
-    have, and had, no rows. Journals and logs are read only where there is one. ``is_kept`` says,
-    where the cluster can be asked, whether it places a ledger on this bookie. Raises StorageError.
+    have, and had, no rows; or the paths of directories of index files that never had one, beside others that
+    had. Journals and logs are read only where there is one. ``is_kept`` says, where the cluster can be asked,
+    whether it places a ledger on this bookie; ``has_row``, by the number of the place, whether it has a row.
+    Raises StorageError.
     """
     found: list[LostIndex] = []
-    journaled: _JournaledEntries | None = None
+    journaled = cache(lambda: _JournaledEntries(filesystem, journals()))
     for number, place in enumerate(places):
         parts = dict(lost_parts(number))
         if not parts:
             continue
+        counts, only = is_kept, None
+        if _are_directories(parts):
+            if is_kept is None or has_row is None:
+                continue
+            counts = only = partial(_is_lost, partial(has_row, number), is_kept)
         logs = _logs(filesystem, place.logs)
-        if logs and journaled is None:
-            journaled = _JournaledEntries(filesystem, journals())
         for log in logs:
-            assert journaled is not None, "there is a log"
-            record = _unjournaled(filesystem, log, journaled)
+            record = _unjournaled(filesystem, log, journaled, only)
             if record is not None:
                 found.append(LostIndex(number, place, parts, log.path, *record))
                 break
         else:
-            flushed = _flushed(filesystem, place, parts, journals, (number, len(places)), is_kept)
+            flushed = _flushed(filesystem, place, parts, journals, (number, len(places)), counts)
             if flushed is not None:
                 found.append(LostIndex(number, place, parts, *flushed, logs_lost=True))
             elif not logs and (beside := _begun_beside(filesystem, places, number, parts)) is not None:
                 found.append(LostIndex(number, place, parts, beside, None, None, logs_lost=True))
     return found
+
+
+def _are_directories(parts: Mapping[str, str]) -> bool:
+    return any("/" in part for part in parts)
+
+
+def _is_lost(has_row: Callable[[int], bool], is_kept: Callable[[int], bool], ledger: int) -> bool:
+    return ledger >= 0 and not has_row(ledger) and is_kept(ledger)
 
 
 def index_places(settings: BookieSettings) -> list[IndexPlace]:
@@ -325,9 +342,14 @@ def _journals(filesystem: FileSystem, directory: str) -> list[tuple[str, int]]:
 
 
 def _unjournaled(
-    filesystem: FileSystem, log: LogFile, journaled: _JournaledEntries
+    filesystem: FileSystem,
+    log: LogFile,
+    journaled: Callable[[], _JournaledEntries],
+    only: Callable[[int], bool] | None,
 ) -> tuple[int, int] | None:
-    """Return ledger and entry of the first record of a log that no journal has."""
+    """Return ledger and entry of the first record of a log that no journal has; ``only`` of some ledgers."""
+    if only is not None and not any(map(only, _ledgers_of_log(filesystem, log))):
+        return None  # its map of ledgers says so, and its records need not be read
     try:
         scan = EntryLogScan(filesystem, log.path)
     except NotFoundError:
@@ -336,19 +358,24 @@ def _unjournaled(
         for item in scan:
             if isinstance(item, EntryBatch):
                 for ledger, entry in zip(item.ledgers, item.entries, strict=True):
-                    if not journaled.has(ledger, entry):
+                    if (only is None or only(ledger)) and not journaled().has(ledger, entry):
                         return ledger, entry
     return None
 
 
 def _ledgers_of_logs(filesystem: FileSystem, directories: Sequence[str]) -> Iterator[int]:
     for log in _logs(filesystem, directories):
-        try:
-            yield from read_log(filesystem, log.path, log.log_id).usage.ledgers
-        except CorruptionError as error:
-            _log.warning("%s; which ledgers it holds is not known", error)
-        except NotFoundError:
-            continue
+        yield from _ledgers_of_log(filesystem, log)
+
+
+def _ledgers_of_log(filesystem: FileSystem, log: LogFile) -> Iterable[int]:
+    try:
+        return read_log(filesystem, log.path, log.log_id).usage.ledgers
+    except CorruptionError as error:
+        _log.warning("%s; which ledgers it holds is not known", error)
+    except NotFoundError:
+        pass
+    return ()
 
 
 def _ledgers_of_journals(filesystem: FileSystem, directories: Sequence[str]) -> Iterator[int]:

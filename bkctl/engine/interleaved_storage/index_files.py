@@ -91,6 +91,11 @@ class IndexFiles:
         """Whether no index directory has, or had, a file."""
         return not was_written(self._filesystem, self.directories)
 
+    @property
+    def never_written_directories(self) -> list[str]:
+        """The index directories that have, and had, no file."""
+        return [each for each in self.directories if not was_written(self._filesystem, [each])]
+
     def note_written(self) -> None:
         """Make a folder in each index directory, durably, so that a later start sees an index there."""
         for directory in self.directories:

@@ -38,6 +38,11 @@ class SlotIndex:
         """Whether there never was a file."""
         return self._files.never_written
 
+    @property
+    def never_written_directories(self) -> list[str]:
+        """The index directories in which there never was a file."""
+        return self._files.never_written_directories
+
     def get_many(self, keys: Sequence[bytes]) -> list[int | None]:
         """Return the location of every entry, in the order of ``keys``."""
         return [location or None for location in self.places(keys)]

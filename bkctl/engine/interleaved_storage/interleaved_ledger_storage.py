@@ -69,6 +69,7 @@ class InterleavedLedgerStorage(DbLedgerStorage):
             settings=settings,
             on_failure=on_failure,
         )
+        self._slots = locations
         self.directories = tuple(directories)
         self.index_place = IndexPlace(self.directories, index_directories[0], IDX)
         loggers = entry_logger.parts if isinstance(entry_logger, SpreadEntryLogger) else [entry_logger]
@@ -102,8 +103,10 @@ class InterleavedLedgerStorage(DbLedgerStorage):
         super().put_records(records, count, size_bytes, ledgers)
 
     def lost_parts(self) -> dict[str, str]:
-        """Return the index, as "empty", where no index directory ever had a file."""
-        return dict.fromkeys(IDX.indexes, "empty") if self.locations.never_written else {}
+        """Return the index, as "empty", where it never had a file; else the directories that had none."""
+        if self.locations.never_written:
+            return dict.fromkeys(IDX.indexes, "empty")
+        return dict.fromkeys(self._slots.never_written_directories, "empty")
 
     def note_written(self) -> None:
         """Make the index directories durably ones that were written to. Raises StorageError."""

@@ -252,6 +252,35 @@ def test_a_directory_that_was_emptied_beside_another_is_lost(tmp_path: Path, kep
         pass
 
 
+def test_one_of_several_directories_of_index_files_is_lost(tmp_path: Path) -> None:
+    """It was emptied, and its cookie put back; its ledgers are in the logs still, and in the cluster."""
+    keys = {
+        "ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
+        "indexDirectories": f"{tmp_path}/index0,{tmp_path}/index1",
+    }
+    bookie = written(tmp_path, **keys)
+    place_on(bookie, LEDGER + 1)
+    for index in ("index0", "index1"):
+        if list((tmp_path / index).rglob(f"{LEDGER}.idx")):
+            # Of a ledger that was deleted nothing is lost.
+            shutil.rmtree(tmp_path / index / "current/0")
+            with bookie:
+                pass
+            place_on(bookie, LEDGER)
+            shutil.rmtree(tmp_path / index / "current/0")
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=rf"index[01]/current is empty.*ledger {LEDGER}, .*was lost"):
+            bookie.start()
+    with EmbeddedBookie(tmp_path, overrides=keys, accept_loss=True) as accepting:
+        assert accepting.report is not None
+        assert accepting.report.recovery.lost_indexes == 1
+        with DemoClient(accepting.port) as client:
+            assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+            assert client.read(LEDGER + 1, range(1)).bodies
+    with bookie:
+        pass
+
+
 def test_an_emptied_bookie_over_index_files_becomes_one_over_databases(tmp_path: Path, run_cli: Run) -> None:
     """All its ledgers were deleted, here and in the cluster, which the journals do not know."""
     files = {"ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"}
