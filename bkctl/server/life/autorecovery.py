@@ -25,6 +25,9 @@ _log = logging.getLogger(__name__)
 #: Between a failure and the next try.
 _AGAIN_S = 30.0
 
+#: How long a stop waits for the vote and the locks to be given back. The end of the session does that, too.
+STOP_TIMEOUT_S = 5.0
+
 
 def autorecovery_settings(config: BookieConfig) -> AutoRecoverySettings:
     """Return what a configuration says of the auditor, the worker and their client. Raises UsageError."""
@@ -51,6 +54,7 @@ class AutoRecoveryDaemon:
         self._config = config
         self._bookie = bookie
         self._task: asyncio.Task[None] | None = None
+        self._store: MetadataStore | None = None
         #: The auditor and worker that run now.
         self.recovery: AutoRecovery | None = None
 
@@ -59,11 +63,16 @@ class AutoRecoveryDaemon:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Give the vote and the locks back, and end the session."""
+        """Give the vote and the locks back, as far as the store answers, and end the session."""
         task, self._task = self._task, None
         if task is None:
             return
         task.cancel()
+        done, _ = await asyncio.wait([task], timeout=STOP_TIMEOUT_S)
+        if not done and self._store is not None:
+            # The flush of the bookie comes behind this. A call that waits for an answer ends with the store.
+            _log.warning("the metadata store does not answer; autorecovery ends with its session")
+            await asyncio.to_thread(self._store.close)
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
@@ -75,11 +84,14 @@ class AutoRecoveryDaemon:
                 _log.error("no autorecovery here: %s", error, extra={"event": "autorecovery_refused"})
                 return
             except Exception:  # noqa: BLE001 - the bookie beside it goes on
+                if self._task is None:
+                    return  # a stop: only the giving back has failed, and the session does that, too
                 _log.exception("autorecovery failed; it starts over in %g s", _AGAIN_S)
             await asyncio.sleep(_AGAIN_S)
 
     async def _run_once(self) -> None:
         store = await asyncio.to_thread(open_bookie_metadata, self._config)
+        self._store = store
         try:
             self.recovery = autorecovery_of(self._config, store, self._bookie)
             _log.info("autorecovery runs in this process", extra={"event": "autorecovery"})
@@ -87,3 +99,4 @@ class AutoRecoveryDaemon:
         finally:
             self.recovery = None
             await asyncio.to_thread(store.close)
+            self._store = None
