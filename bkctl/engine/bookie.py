@@ -39,6 +39,7 @@ from bkctl.engine.storages import storage_of
 from bkctl.engine.write_stage import WriteStage
 from bkctl.errors import BadRequestError, BkctlError, BookieIOError
 from bkctl.scan.directory import current
+from bkctl.scan.exchanged_journals import refuse_exchanged_journals
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -156,10 +157,12 @@ class Bookie:
         Raises RefusedError (damage; see ``recovery`` and ``lost_index``) or StorageError; the bookie is to be
         closed with :meth:`stop` in that case too.
         """
+        journals = journal_places(self.settings, self.marks)
+        refuse_exchanged_journals(self._filesystem, [(each.directory, each.mark) for each in journals])
         lost = find_lost_indexes(
             self._filesystem,
             [storage.index_place for storage in self.storages],
-            lambda: journal_places(self.settings, self.marks),
+            lambda: journals,
             lambda number: self.storages[number].lost_parts(),
             None if self._cluster is None else KeylessLedgers(self._cluster).is_kept,
             lambda number, ledger: ledger in self.storages[number].ledgers,

@@ -18,6 +18,7 @@ from bkctl.directories.exchanged_disks import placed_directories, refuse_exchang
 from bkctl.directories.index_spaces import IndexSpace, index_spaces, place_in
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, UsageError
 from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, home_of, read_small
+from bkctl.scan.exchanged_journals import refuse_exchanged_journals
 from bkctl.scan.files.paths import directories
 from bkctl.vfs import FileSystem
 
@@ -136,7 +137,10 @@ def find_stopped_bookie(fs: FileSystem, paths: Sequence[str]) -> StoppedBookie:
         )
     refuse_exchanged_disks(fs, placed_directories(spaces))
     marks = tuple(dict.fromkeys((*first.mark_dirs, *(path for each in spaces for path in each.log_dirs))))
-    return StoppedBookie(tuple(spaces), _journal_places(first, cookie), marks, first.bookie)
+    found = StoppedBookie(tuple(spaces), _journal_places(first, cookie), marks, first.bookie)
+    places = [(place.directory.path, found.mark(fs, place)) for place in found.journals]
+    refuse_exchanged_journals(fs, places)
+    return found
 
 
 def _journal_places(space: IndexSpace, cookie: Cookie | None) -> tuple[JournalPlace, ...]:
