@@ -42,6 +42,7 @@ from bkctl.codec.last_id import LAST_ID_NAME
 from bkctl.codec.location import encode_key
 from bkctl.codec.losses import Loss, Losses, Range, merged_ranges
 from bkctl.codec.quarantine_manifest import QuarantineManifest, manifest_name
+from bkctl.directories.exchanged_disks import placed_directories, refuse_exchanged_disks
 from bkctl.engine.entrylog.log_allocator import LogIds
 from bkctl.engine.entrylog.log_writer import OFFSET_MAX, LogWriter
 from bkctl.errors import CorruptionError
@@ -116,6 +117,7 @@ def plan_salvage(
     Raises RefusedError where it would not be safe, CorruptionError when the index cannot be read,
     StorageError.
     """
+    refuse_exchanged_disks(fs, placed_directories([place.space]))
     if not place.in_quarantine:
         _quarantine_move(fs, place)
     tracker = LossTracker(place.log.path)

@@ -83,6 +83,23 @@ def test_no_limbo_goes_to_the_wrong_disk(run_cli: Run, tmp_path: Path, verb: str
     assert run_cli(*verb.split(), bookie.root, *words, "--yes").exit_code == 1
 
 
+def test_no_log_is_salvaged(run_cli: Run, tmp_path: Path) -> None:
+    """It would say that ledgers are in limbo which are not, because they are not in their place."""
+    bookie = ConvertibleBookie.make(tmp_path / "bookie", DB, 2)
+    exchange(bookie)
+    log = min(bookie.current(0).glob("*.log"))
+    body = bookie.bodies[1, 5]
+    log.write_bytes(log.read_bytes().replace(body, body[:16] + b"\xff" * (len(body) - 16)))
+    before = files(bookie.root)
+    done = run_cli("entrylog", "salvage", log, "--yes")
+    assert done.exit_code == 4
+    assert "mounted in each other's place" in done.stderr
+    assert files(bookie.root) == before
+    exchange(bookie)
+    log = bookie.current(1) / log.name
+    assert run_cli("entrylog", "salvage", log, "--yes").exit_code == 1
+
+
 def test_a_check_names_the_disks_and_advises_no_rebuild(run_cli: Run, tmp_path: Path) -> None:
     bookie = ConvertibleBookie.make(tmp_path / "bookie", DB, 2)
     dump = tmp_path / "dump.json"
