@@ -315,7 +315,7 @@ def test_a_cookie_that_does_not_fit_is_refused(run_cli: Run, bookie: DoctoredBoo
         ({"bookie_host": "other:1"}, bookie.ledgers, "is the cookie of bookie 127.0.0.1:4100"),
         ({"bookie_host": "other:1"}, BOOKIE, "is that of bookie other:1, not of"),
         ({"instance_id": "other"}, BOOKIE, "is of cluster instance other"),
-        ({"ledger_dirs": "1\t/elsewhere"}, bookie.ledgers, "does not name"),
+        ({"ledger_dirs": "1\t/elsewhere"}, bookie.ledgers, f"({bookie.root}/journal, /elsewhere)"),
     ):
         new = written(tmp_path, bookie, **fields)
         result = run_cli("cookie", "update", target, "--file", new, "--conf", bookie.conf, "--yes")

@@ -115,7 +115,7 @@ def _version_files(filesystem: FileSystem, path: str, wanted: Action) -> list[st
 
 def _require_safe(filesystem: FileSystem, file: str, cookie: Cookie, old: bytes | None) -> None:
     home = _home(file)
-    named = cookie.paths
+    named = list(dict.fromkeys(cookie.paths))
     if home not in map(abspath, named):
         raise RefusedError(
             f"{file}: the cookie does not name {home} among its directories ({', '.join(named)}); a bookie "
