@@ -101,6 +101,27 @@ def test_trigger_writes_what_an_auditor_watches(run_cli: Run, uri: str, store: M
     assert one(run_cli("autorecovery", "auditor", "--metadata", uri)) == {"auditor": "b:1"}
 
 
+NOBODY = (
+    "bkctl: no auditor is elected: ledgers that lack replicas may not be marked; "
+    "'bkctl autorecovery start' runs one\n"
+)
+OFF = "bkctl: autorecovery is switched off: nobody copies; 'bkctl autorecovery enable' switches it on\n"
+
+
+def test_an_empty_list_that_nobody_fills_is_not_taken_for_good_news(
+    run_cli: Run, uri: str, store: MetadataStore
+) -> None:
+    assert run_cli("autorecovery", "list", "--metadata", uri).stderr == NOBODY
+    assert run_cli("autorecovery", "status", "--metadata", uri).stderr == NOBODY
+    store.underreplication.set_enabled(False)
+    assert run_cli("autorecovery", "status", "--metadata", uri).stderr == OFF
+    assert run_cli("autorecovery", "list", "--metadata", uri).stderr == OFF
+    elect(store, "b:1")
+    store.underreplication.set_enabled(True)
+    assert run_cli("autorecovery", "list", "--metadata", uri).stderr == ""
+    assert run_cli("autorecovery", "status", "--metadata", uri).stderr == ""
+
+
 def test_list_tells_age_and_the_lock(run_cli: Run, uri: str, store: MetadataStore) -> None:
     assert run_cli("autorecovery", "list", "--metadata", uri).exit_code == 0
     known = store.underreplication

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bkctl.commands.autorecovery import listing, start
+from bkctl.commands.autorecovery.idle import warn_if_idle
 from bkctl.commands.frame.cluster_options import ClusterOptions, open_cluster
 from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.frame.maintenance_warning import known_maintenance
@@ -72,7 +73,9 @@ def status_command(*, cluster: ClusterOptions, output: OutputOption = None) -> N
     """
     with open_cluster(cluster) as store:
         row = _status(store)
-    write_one(row, STATUS_SCHEMA, output)
+        write_one(row, STATUS_SCHEMA, output)
+        if row["maintenance"] is None:
+            warn_if_idle(store.underreplication)
 
 
 def _status(store: MetadataStore) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.commands.autorecovery.idle import warn_if_idle
 from bkctl.commands.frame.cluster_options import ClusterOptions, TlsOptions, client_settings, open_cluster
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.maintenance_warning import known_maintenance
@@ -69,6 +70,7 @@ def list_command(
 ) -> None:
     """[online] [reads] [writes] List under-replicated ledgers: those that are marked as missing replicas.
 
+    No row is good news only where an auditor finds ledgers that lack replicas; without one a message says so.
     Nothing is copied: that is what 'bkctl autorecovery start' and 'bkctl bookies recover' do. --explain says
     of each ledger whether it can be copied. --clear-whole removes a mark only while it holds the lock of it,
     so that the mark of a ledger that a worker is copying stays.
@@ -91,22 +93,25 @@ def list_command(
     settings = client_settings(cluster, tls)
     if clear_whole and not dry_run:
         ask("remove the marks of ledgers that lack nothing", yes=yes)
-    left = failed = 0
+    left = failed = marked = 0
     found: Iterator[MarkedLedger]
 
     def rows() -> Iterator[dict[str, Any]]:
-        nonlocal left, failed
+        nonlocal left, failed, marked
         for one in found:
+            marked += 1
             left += not one.cleared
             failed += one.error is not None
             yield _row(one)
 
     with open_cluster(cluster) as store:
-        known_maintenance(store)
+        maintenance = known_maintenance(store)
         found = (one for one in list_marked_ledgers(store) if missing is None or missing in one.missing_on)
         if explain or clear_whole:
             found = explain_marked_ledgers(store, found, settings, clear_whole=clear_whole, dry_run=dry_run)
         write_rows(rows(), LIST_SCHEMA, output, nothing="no ledger is marked")
+        if not marked and maintenance is None:
+            warn_if_idle(store.underreplication)
     if left:
         raise typer.Exit(3 if failed else 1)
 
