@@ -196,9 +196,9 @@ class _Replacer:
         try:
             await self._client.in_thread(update)
         except VersionConflictError:
-            return replace(row, reason="somebody changed it meanwhile: run this again")
+            return replace(row, reason="somebody changed it in the meantime: run this again")
         except NotFoundError:
-            return replace(row, reason="it was deleted meanwhile")
+            return replace(row, reason="it was deleted in the meantime")
         return row
 
 

@@ -147,7 +147,7 @@ class GivenValues:
             where = self.where(f"{name}Type" if self.is_given(f"{name}Type") else name)
             raise UsageError(
                 f"{where}: {name}Type: TLS wants PEM here, found {form}; convert the store (keytool to "
-                f"PKCS12, then openssl pkcs12) and say {name}Type=PEM"
+                f"PKCS12, then openssl pkcs12) and set {name}Type=PEM"
             )
 
     def _current_or_old(self, key: ConfigKey) -> Value:

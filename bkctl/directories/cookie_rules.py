@@ -241,12 +241,12 @@ def _require_directories(
         return
     if sorted(found) == sorted(wanted):
         raise RefusedError(
-            f"{where}: {key} are in another order than in the cookie; say {key}={','.join(found)}"
+            f"{where}: {key} are in another order than in the cookie; set {key}={','.join(found)}"
         )
     message = f"{where}: {key}: the cookie has {','.join(found)}, the configuration {','.join(wanted)}"
     if set(found) < set(wanted) and key != "journalDirectories":
         raise RefusedError(f"{message}; new, empty directories are accepted with allowStorageExpansion=true")
-    raise RefusedError(f"{message}; say {key}={','.join(found)}, or move nothing without its cookie")
+    raise RefusedError(f"{message}; set {key}={','.join(found)}, or move nothing without its cookie")
 
 
 def _require_same_places(
@@ -264,7 +264,7 @@ def _require_same_places(
                 raise RefusedError(
                     f"{key}: {','.join(new)} instead of {','.join(old)}: DbLedgerStorage finds a ledger by "
                     "its id modulo the number of directories, so that after a change of their number or "
-                    f"order no ledger would be found. Say {key}={','.join(old)}. To use more disks, start "
+                    f"order no ledger would be found. Set {key}={','.join(old)}. To use more disks, start "
                     "another bookie on them; or decommission this one, empty it (`bkctl bookie format`) and "
                     "start it again"
                 )

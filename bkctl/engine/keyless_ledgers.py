@@ -91,5 +91,5 @@ class KeylessLedgers:
                 "the metadata do not place them here"
                 if known
                 else "they were deleted, or their keys in the journal are damaged: 'bkctl index check DIR"
-                " --metadata FILE' tells",
+                " --metadata FILE' shows which",
             )

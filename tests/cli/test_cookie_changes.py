@@ -305,7 +305,7 @@ def test_a_stored_cookie_that_changed_since_it_was_looked_at_stays(
         else:
             assert change.version is not None
             store.cookies.update_cookie(BOOKIE, theirs, change.version)
-        with pytest.raises(RefusedError, match="was changed in the metadata store meanwhile"):
+        with pytest.raises(RefusedError, match="was changed in the metadata store in the meantime"):
             online_cookies.apply_to_store(store, change)
     assert stored(bookie) == theirs
 

@@ -112,6 +112,7 @@ def test_help_is_found_behind_the_noun_as_well(run_cli: Run) -> None:
     ("line", "says"),
     [
         ("entrylog list --limt 3", "no such option: --limt. Did you mean '--limit'?\n"),
+        ("top --columns bookie", "no such option: --columns\n"),
         ("entrylog list --nothing-like-it", "no such option: --nothing-like-it\n"),
         ("bookie stat", "no such command 'stat'. Did you mean 'start' or 'status'?\n"),
     ],
@@ -156,6 +157,15 @@ def test_what_a_cluster_does_not_have_is_said_with_the_next_step(run_cli: Run, t
     }.items():
         done = run_cli(*line.split(), "--metadata", uri)
         assert (done.exit_code, done.stderr.endswith(says)) == (6, True), done.stderr
+
+
+def test_one_bookie_is_not_bookies(run_cli: Run, tmp_path: Path) -> None:
+    uri = f"embedded://{tmp_path}/cluster.db"
+    assert run_cli("cluster", "init", "--metadata", uri).exit_code == 0
+    done = run_cli("ledger", "create", "-e", "1", "--metadata", uri)
+    assert (done.exit_code, "needs 1 writable bookie, 0 can be chosen" in done.stderr) == (5, True), (
+        done.stderr
+    )
 
 
 def test_an_index_that_is_elsewhere_is_said_to_be_there(run_cli: Run, tmp_path: Path) -> None:

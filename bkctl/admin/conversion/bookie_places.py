@@ -166,7 +166,7 @@ def _check_cookies(fs: FileSystem, places: BookiePlaces) -> None:
             if tuple(found) != wanted:
                 raise RefusedError(
                     f"{path}: {key}: the cookie has {','.join(found)}, the configuration {','.join(wanted)}; "
-                    f"say {key}={','.join(found)}"
+                    f"set {key}={','.join(found)}"
                 )
 
 
@@ -178,5 +178,5 @@ def _check_cache(fs: FileSystem, places: BookiePlaces) -> None:
         cache = normpath(join(places.cache_path, name, "metadata-cache"))
         if fs.status(cache) is not None:
             raise RefusedError(
-                f"{cache}: tells the collector what is in logs, by ids that change; it is a cache: remove it"
+                f"{cache}: names entry logs by ids that the conversion changes; it is a cache: remove it"
             )

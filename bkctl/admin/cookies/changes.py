@@ -185,7 +185,7 @@ def apply_to_file(filesystem: WritableFileSystem, change: CookieChange) -> None:
     folder = dirname(change.target) or "."
     present = read_small(filesystem, change.target) if filesystem.status(change.target) is not None else None
     if present != change.old:
-        raise RefusedError(f"{change.target}: was changed meanwhile; nothing was done to it")
+        raise RefusedError(f"{change.target}: was changed in the meantime; nothing was done to it")
     if change.action is Action.DELETE:
         filesystem.remove(change.target)
         filesystem.sync_directory(folder)

@@ -104,6 +104,6 @@ def apply_to_store(metadata: MetadataStore, change: CookieChange) -> None:
             cookies.create_cookie(bookie, change.new)
     except (AlreadyExistsError, VersionConflictError, NotFoundError) as error:
         raise RefusedError(
-            f"the cookie of bookie {bookie} was changed in the metadata store meanwhile; nothing was done "
-            "to it"
+            f"the cookie of bookie {bookie} was changed in the metadata store in the meantime; nothing was "
+            "done to it"
         ) from error

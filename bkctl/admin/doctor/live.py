@@ -26,7 +26,7 @@ _FLUSHES = (
     "make room, or replace the disk, as the bookie's log says; a count stays until the bookie is "
     "started again"
 )
-_STOPPED = "the command collects once more, and tells what stops it"
+_STOPPED = "the command collects once more, and shows what stops it"
 _UNREGISTERED = (
     "a bookie registers again by itself when the metadata store answers it; one that does not is to be "
     "stopped and started"

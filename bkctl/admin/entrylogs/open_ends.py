@@ -125,7 +125,7 @@ def why_open(book: DigestBook, ledger: int) -> str:
     if not book.enabled:
         return "digests are not checked (--digest off): leave that out"
     if digester is None and not book.has_metadata:
-        return "its digest type is not known: --metadata tells it (and --password proves a MAC)"
+        return "its digest type is not known: give --metadata (and --password for a MAC)"
     if digester is None:
         return "the metadata do not know its digest type: --digest TYPE says it, --password proves a MAC"
     if digester.type is DigestType.MAC:

@@ -149,7 +149,7 @@ class Survey:
         if facts.unindexed:
             return (
                 f"{facts.unindexed} entries of live ledgers have no row in the location index; 'bkctl index"
-                " check' tells which, 'bkctl index rebuild' brings them back"
+                " check' shows which, 'bkctl index rebuild' brings them back"
             )
         return None
 

@@ -316,10 +316,10 @@ def _converted_detail(row: LedgerRow, known: KnownLedgers | None) -> str:
     if not row.data.master_key:
         parts.append("no master key")
     if known is None or not known.cluster.is_asked:
-        parts.append("may have been deleted (--metadata tells)")
+        parts.append("may have been deleted (--metadata shows it)")
     elif row.ledger not in known.metadata_of([row.ledger]):
         why = known.reservation or "it is newer than the metadata"
-        parts.append(f"not in the metadata, which do not tell whether it was deleted: {why}")
+        parts.append(f"not in the metadata, which do not show whether it was deleted: {why}")
     return ", ".join(parts)
 
 

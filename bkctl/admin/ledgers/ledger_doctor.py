@@ -213,7 +213,7 @@ class _Examination:
         ensemble = metadata.segments[-1].bookies
         replicas = replicas_of(ensemble, answers.replicas, fenced=False)
         silent = [one for one in replicas if not one.answered]
-        findings += [f"bookie {one.bookie} does not tell what it has: {one.error}" for one in silent]
+        findings += [f"bookie {one.bookie} did not say what it has: {one.error}" for one in silent]
         plan = None
         if Distribution.of(metadata).covered({answer.index for answer in answers.replicas if answer.known}):
             plan = await self._plan()

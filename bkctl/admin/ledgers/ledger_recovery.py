@@ -136,7 +136,7 @@ def _why(before: LedgerMetadata, result: RecoveryResult) -> str:
     if before.state is LedgerState.CLOSED:
         return f"it was closed before: {end}"
     if result.adopted:
-        return f"another client closed it meanwhile: {end}"
+        return f"another client closed it in the meantime: {end}"
     distribution = Distribution.of(before)
     names = ", ".join(result.missing_at)
     return (

@@ -37,7 +37,7 @@ class ReplicaComparison:
         end = await read_lac(access, metadata, self._steps)
         if end is None:
             raise TooFewAnswersError(
-                "it is not closed, and too few of its bookies tell how far it is confirmed",
+                "it is not closed, and too few of its bookies say how far it is confirmed",
                 ledger=self._ledger,
             )
         if entries is not None and entries[1] > end:

@@ -223,7 +223,7 @@ class _Watched:
 
         if self._source is not Source.BKCTL or self._url is None:
             raise RefusedError(
-                f"{self.name}: only a bkctl bookie that answers tells its entry logs;"
+                f"{self.name}: only a bkctl bookie that answers can list its entry logs;"
                 " 'bkctl entrylog list' reads them on its machine"
             )
         try:
@@ -232,7 +232,7 @@ class _Watched:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ConnectionFailedError(f"{self.name}: {_reason(error, timeout_s)}") from error
         if body is None:
-            raise RefusedError(f"{self.name}: this version of the bookie does not tell its entry logs")
+            raise RefusedError(f"{self.name}: this version of the bookie does not list its entry logs")
         states = log_states(objects_of(_json(body, self._url)), ledger_dir)
         if states is None:
             raise NotFoundError(f"{self.name}: has no ledger directory {ledger_dir}")

@@ -39,6 +39,7 @@ from bkctl.client.ops.metadata_update import PAUSE_S, UNKNOWN_MAX
 from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment
 from bkctl.errors import BkctlError, ConnectionFailedError, NotFoundError
 from bkctl.metadata.api import AlreadyExistsError, NoClusterError
+from bkctl.reporting import counted
 from bkctl.types import DigestType, LedgerState
 
 #: Fresh ids that were taken all the same, before creation fails.
@@ -135,7 +136,7 @@ class CreateMachine(OperationMachine):
         if len(event.bookies) < self._new.ensemble_size:
             self.exchange.finish(
                 error=NotEnoughBookiesError(
-                    f"the ensemble needs {self._new.ensemble_size} writable bookies, "
+                    f"the ensemble needs {counted(self._new.ensemble_size, 'writable bookie')}, "
                     f"{len(event.bookies)} can be chosen; bkctl bookies list shows which are registered, and "
                     "which of them are read-only"
                 )

@@ -136,7 +136,7 @@ def drain_command(
             row, code = _drained(store, work, plan, url, wait, frozenset(removing.accept_losses or ()))
     if is_refused:
         code = 4
-        row["reason"] = "; ".join([*plan.obstacles, "--partly begins all the same"])
+        row["reason"] = "; ".join([*plan.obstacles, "--partly moves what can be moved"])
     row |= {"bookie": bookie, "outcome": _OUTCOMES[code], "dry_run": dry_run}
     row["took_s"] = round(time.monotonic() - began_s, 3)
     _tell_not_moved(row)

@@ -201,6 +201,7 @@ FIRST_LINES: tuple[tuple[str, str], ...] = (
     ("restart a bookie", "bkctl maintenance begin, later bkctl maintenance end"),
     ("take a bookie out for good", "bkctl bookies drain ID --dry-run"),
     ("a bookie is slow", "bkctl top"),
+    ("what a code or a word means", "bkctl explain limbo"),
 )
 
 SAFETY = (
@@ -210,8 +211,8 @@ SAFETY = (
 
 GLOBAL_OPTIONS: tuple[tuple[str, str], ...] = (
     ("--debug", "Show a traceback when something fails (anywhere on the line)."),
-    ("-c, --context NAME", "The context: 'bkctl context list', or none (anywhere on the line)."),
-    ("--quiet", "Say errors only: no progress, no messages (anywhere on the line)."),
+    ("-c, --context NAME", "Run in this context, or none (anywhere on the line)."),
+    ("--quiet", "Show errors only: no progress, no messages (anywhere on the line)."),
     ("--version", "Show the version and exit."),
     ("--install-completion [SHELL]", "Install completion for bash, zsh or fish."),
     ("--show-completion [SHELL]", "Print the completion script."),

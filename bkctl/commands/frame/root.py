@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: The message about a verb that does not exist, with those that are like it.
 _NO_VERB = re.compile(r"No such command '([^']+)'(?:[.] Did you mean (.+)[?])?")
+#: How much of an option has to be right before it is guessed.
+_ALIKE = 0.7
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _COMPLETION_FLAGS = ("--install-completion", "--show-completion")
 
@@ -222,7 +224,7 @@ def _wrong_usage(error: Any, words: Sequence[str]) -> int:
     if isinstance(error, BadOptionUsage) and (values := _values(error.option_name, words)):
         text += f", one of {', '.join(values)}"
     if isinstance(error, NoSuchOption):
-        alike = sorted(error.possibilities or ())
+        alike = _close(error.option_name, error.possibilities or ())
         text = f"{error.message}{'.' if alike else ''}{_meant(alike)}"
     if context is not None and (guess := _NO_VERB.fullmatch(text)) is not None:
         text = _about_verb(guess[1], guess[2] or "", context.command_path.partition(" ")[2])
@@ -230,6 +232,13 @@ def _wrong_usage(error: Any, words: Sequence[str]) -> int:
     if context is not None:
         _say(f"'{context.command_path} --help' shows what there is")
     return int(error.exit_code)
+
+
+def _close(word: str, possible: Sequence[str]) -> list[str]:
+    """Return those of ``possible`` that may well be meant: --conf is not for --columns."""
+    import difflib
+
+    return difflib.get_close_matches(word, possible, cutoff=_ALIKE)
 
 
 def _about_verb(verb: str, alike: str, noun: str) -> str:
@@ -322,11 +331,11 @@ def _root(
             "-c",
             "--context",
             metavar="NAME",
-            help="The context: 'bkctl context list', or none.",
+            help="Run in this context, or none.",
             autocompletion=value_completion.contexts,
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say errors only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show errors only.")] = False,
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version),

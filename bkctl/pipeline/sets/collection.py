@@ -145,7 +145,7 @@ def _one_bookie(rows: Sequence[dict[str, Any]]) -> str:
     if len(names) > 1:
         raise UsageError(f"these are directories of {len(names)} bookies: {', '.join(names)}; name one's")
     if not names:
-        raise UsageError("no directory has a cookie that names its bookie: say --bookie ID")
+        raise UsageError("no directory has a cookie that names its bookie: give --bookie ID")
     return str(names[0])
 
 

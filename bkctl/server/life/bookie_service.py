@@ -449,7 +449,7 @@ def _naming_the_holder(error: StorageError, port: int) -> BkctlError:
         return error
     holder = port_holder(port) or "another process"
     return RefusedError(
-        f"port {port} is taken by {holder}; stop it, or say another bookiePort (for a new bookie: "
+        f"port {port} is taken by {holder}; stop it, or set another bookiePort (for a new bookie: "
         "the port is part of its id)"
     )
 

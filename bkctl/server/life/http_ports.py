@@ -62,7 +62,7 @@ async def _start(
         holder = port_holder(port) or "another process"
         if not optional:
             raise StorageError(
-                f"{error} (by {holder}); stop it, or say another {ways_out} or bkctlHttpServerOptional=true"
+                f"{error} (by {holder}); stop it, or set another {ways_out} or bkctlHttpServerOptional=true"
             ) from error
         _log.warning("%s (by %s); going on without it", error, holder)
         return None

@@ -44,7 +44,7 @@ class SystemHostNames:
                 return socket.gethostbyname(name)
             except OSError as error:
                 raise UsageError(
-                    f"the host's name {name} has no address ({error}); say advertisedAddress, "
+                    f"the host's name {name} has no address ({error}); set advertisedAddress, "
                     "listeningInterface or bookieId"
                 ) from error
         return _interface_address(interface)
@@ -81,7 +81,7 @@ def bookie_id(identity: IdentitySettings, port: int, names: HostNames) -> str:
     if ipaddress.ip_address(address).is_loopback and not identity.allow_loopback:
         raise RefusedError(
             f"the bookie's address is {address}, a loopback: bookies of several machines would share the id "
-            f"{address}:{port}. Say listeningInterface=eth0 or advertisedAddress=HOST; or allowLoopback=true "
+            f"{address}:{port}. Set listeningInterface=eth0 or advertisedAddress=HOST; or allowLoopback=true "
             "for a cluster on this machine alone"
         )
     if not identity.use_host_name:

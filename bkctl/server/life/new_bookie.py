@@ -94,7 +94,7 @@ def initialise(config: BookieConfig) -> NewBookie:
     when its port, which is part of its id, is left to the system.
     """
     if config.identity.port == 0 and config.identity.bookie_id is None:
-        raise RefusedError("bookiePort=0: the id of a new bookie has its port; say bookiePort or bookieId")
+        raise RefusedError("bookiePort=0: the id of a new bookie has its port; set bookiePort or bookieId")
     filesystem = PosixFileSystem()
     with open_bookie_metadata(config) as metadata:
         decision = decide_cookies(config, metadata, config.identity.port)

@@ -151,7 +151,7 @@ def test_more_ledger_directories_are_refused_once_there_is_data() -> None:
     """A ledger's place is its id modulo their number: in Java every ledger is then "not found"."""
     text = refused(facts("/b", data=("/a",), cookie=SMALLER), OLD, allow_expansion=True)
     assert "modulo the number of directories" in text
-    assert "Say ledgerDirectories=/a." in text
+    assert "Set ledgerDirectories=/a." in text
     assert "start another bookie" in text
 
 

@@ -32,7 +32,7 @@ INSTEAD = {
         "the entry is lost here, and its ledger is in limbo: bring it back from the other replicas"
     ),
     Kind.LOST_INDEX: (
-        "rebuild it, and say which storage it is, for nothing here tells: 'bkctl index rebuild DIR "
+        "rebuild it, and name the kind of storage, because nothing here shows it: 'bkctl index rebuild DIR "
         "--storage db' for DbLedgerStorage, '--storage idx' for Sorted- and InterleavedLedgerStorage"
     ),
     Kind.EMPTIED_DIRECTORY: (
@@ -72,7 +72,7 @@ INSTEAD = {
     Kind.NOT_PROVED: (
         "rebuild it once more with metadata newer than what the bookie wrote last ('bkctl index rebuild "
         "DIR --metadata URI'): it finds what is missing, and settles it unless ledgers are open; until then "
-        "'bkctl ledger compare LEDGER' tells of each ledger whether its entries are here"
+        "'bkctl ledger compare LEDGER' shows for each ledger whether its entries are here"
     ),
 }
 

@@ -84,7 +84,7 @@ def judge_logs(
         of_logs = doubts_of_logs(fs, ledger_dirs, found.logs, found.cut)
         judged.doubts += [each for each in of_logs if each not in more]
     if not known.cluster.is_asked:
-        judged.unproved = "--metadata, of a store or a new dump, tells which entries the bookie has to have"
+        judged.unproved = "--metadata, of a store or a new dump, shows which entries the bookie has to have"
     elif known.reservation is not None or known.bookie is None:
         judged.unproved = known.reservation or "the cookie does not say which bookie this is"
     elif rehearsed:
@@ -96,7 +96,7 @@ def judge_logs(
         if not known.is_newer_than(last_written_ms):
             judged.unproved = "the metadata are older than what the bookie wrote last (--metadata)"
         elif unknown is not None:
-            judged.unproved = f"{unknown}, so that the metadata do not tell all that it has to have"
+            judged.unproved = f"{unknown}, so that the metadata do not show all that it has to have"
         elif not expected.placed:
             judged.unproved = f"the metadata place no ledger on {known.bookie}, which may have had another id"
     if judged.unproved is None:

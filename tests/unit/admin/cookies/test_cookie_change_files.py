@@ -62,13 +62,13 @@ def test_what_has_changed_meanwhile_is_left_alone(cookie: Cookie, tmp_path: Path
     new = encode_cookie(replace(cookie, instance_id=None))
     (change,) = plan_files(FILES, [str(file)], Action.UPDATE, new, force=False)
     file.write_bytes(b"5\nsomebody else's")
-    with pytest.raises(RefusedError, match="changed meanwhile"):
+    with pytest.raises(RefusedError, match="changed in the meantime"):
         apply_to_file(FILES, change)
     assert file.read_bytes() == b"5\nsomebody else's"
     (deletion,) = plan_files(FILES, [str(file)], Action.DELETE, None, force=False)
     assert deletion.bookie is None
     file.unlink()
-    with pytest.raises(RefusedError, match="changed meanwhile"):
+    with pytest.raises(RefusedError, match="changed in the meantime"):
         apply_to_file(FILES, deletion)
 
 

@@ -185,7 +185,7 @@ def test_a_real_bookies_rows(tmp_path: Path) -> None:
     """Sample b: Java's LedgersIndexRebuildOp ran on it, then ledger 7 was made."""
     shutil.copytree(DATA / "b/l", tmp_path / "l")
     current = str(tmp_path / "l/current")
-    detail = "fenced, no master key, may have been deleted (--metadata tells)"
+    detail = "fenced, no master key, may have been deleted (--metadata shows it)"
     assert repair(FS, current).rows == [
         RepairRow(current, "converted", 5, detail),
         RepairRow(current, "converted", 6, detail),
