@@ -168,6 +168,15 @@ def test_help_is_the_same_with_and_without_typer(run_cli: Any, words: list[str])
     assert at_once.stdout == through_typer.stdout == top_level_help() + "\n"
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+def test_help_fits_into_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    whole = top_level_help()
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((columns, 24)))
+    fitted = top_level_help()
+    assert fitted.split() == whole.split(), "it is broken at blanks, and nothing is lost"
+    assert [line for line in fitted.splitlines() if len(line) > columns] == []
+
+
 def test_help_says_what_it_is_not_and_how_it_ends() -> None:
     text = top_level_help()
     assert "not the bkctl that Apache BookKeeper ships" in text

@@ -6,6 +6,7 @@ imported when that noun is used.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from bkctl import __version__
@@ -14,6 +15,8 @@ from bkctl import __version__
 READER_GONE = 141
 # I/O, permission, a bug: what was to be done was not done.
 FAILED = 7
+#: The second column of a table is no narrower than this.
+_COLUMN_MIN = 30
 
 WHAT_IT_IS = (
     "Reads, checks, repairs and administers Apache BookKeeper storage.\n"
@@ -267,17 +270,26 @@ ENVIRONMENT: tuple[tuple[str, str], ...] = (
 def top_level_help() -> str:
     """Return what ``bkctl --help`` prints, without the final newline."""
     nouns = [(noun.name, f"{noun.safety} {noun.summary}") for noun in NOUNS.values()]
+    width = _terminal_width()
     parts = [
         "Usage: bkctl [OPTIONS] COMMAND [ARGS]...",
-        _indented(WHAT_IT_IS),
-        "Options:\n" + _columns(list(GLOBAL_OPTIONS)),
-        "Commands:\n" + _columns(nouns),
-        _indented(SAFETY),
-        "Where to begin:\n" + _columns(list(FIRST_LINES)),
-        "Exit codes:\n" + _columns([(str(code), meaning) for code, meaning in EXIT_CODES]),
-        "Try 'bkctl COMMAND --help', or 'bkctl help COMMAND [VERB]'.",
+        _indented(WHAT_IT_IS, width),
+        "Options:\n" + _columns(list(GLOBAL_OPTIONS), width),
+        "Commands:\n" + _columns(nouns, width),
+        _indented(SAFETY, width),
+        "Where to begin:\n" + _columns(list(FIRST_LINES), width),
+        "Exit codes:\n" + _columns([(str(code), meaning) for code, meaning in EXIT_CODES], width),
+        _broken("", "Try 'bkctl COMMAND --help', or 'bkctl help COMMAND [VERB]'.", "", width),
     ]
     return "\n\n".join(parts)
+
+
+def _terminal_width() -> int | None:
+    """Return the columns of the terminal, None where stdout is none: there no line is broken."""
+    try:
+        return os.get_terminal_size(1).columns or None
+    except OSError:
+        return None
 
 
 def version_line() -> str:
@@ -285,10 +297,28 @@ def version_line() -> str:
     return f"bkctl {__version__}"
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+def _indented(text: str, width: int | None) -> str:
+    return "\n".join(_broken("  ", line, "  ", width) for line in text.splitlines())
 
 
-def _columns(rows: list[tuple[str, str]]) -> str:
-    width = max(len(first) for first, _ in rows)
-    return "\n".join(f"  {first:<{width}}  {second}" for first, second in rows)
+def _columns(rows: list[tuple[str, str]], width: int | None) -> str:
+    """Return rows of two columns; where the second would be too narrow it stands below the first."""
+    first = max(len(term) for term, _ in rows)
+    indent = " " * (first + 4)
+    if width is not None and width - len(indent) < _COLUMN_MIN:
+        return "\n".join(f"  {term}\n{_broken('      ', text, '      ', width)}" for term, text in rows)
+    return "\n".join(_broken(f"  {term:<{first}}  ", text, indent, width) for term, text in rows)
+
+
+def _broken(before: str, text: str, indent: str, width: int | None) -> str:
+    """Return a text behind ``before``, in lines that end at the width, at blanks alone."""
+    if width is None or len(before) + len(text) <= width:
+        return before + text
+    lines = [before]
+    begun = len(before)
+    for word in text.split():
+        if len(lines[-1]) > begun and len(lines[-1]) + 1 + len(word) > width:
+            lines.append(indent)
+            begun = len(indent)
+        lines[-1] += word if len(lines[-1]) == begun else f" {word}"
+    return "\n".join(lines)
