@@ -122,6 +122,20 @@ def test_a_user_without_a_home_has_no_contexts(
     assert (done.exit_code, done.stderr) == (0, "")
 
 
+def test_a_cluster_that_does_not_answer_is_said_to_be_that_of_a_context(
+    run_cli: Run, clusters: tuple[str, str], tmp_path: Path
+) -> None:
+    """Nobody has typed the address that does not answer."""
+    add(run_cli, "gone", clusters[0], "--url", "http://127.0.0.1:1")
+    says = "; this ran in the context gone ('-c none' runs in none)\n"
+    done = run_cli("bookie", "status")
+    assert (done.exit_code, done.stderr.endswith(says)) == (5, True), done.stderr
+    typed = run_cli("bookie", "status", "--url", "http://127.0.0.1:1")
+    assert (typed.exit_code, "context" in typed.stderr) == (5, False), typed.stderr
+    variable = run_cli("bookie", "status", env={"BKCTL_URL": "http://127.0.0.1:1"})
+    assert (variable.exit_code, "context" in variable.stderr) == (5, False), variable.stderr
+
+
 def test_what_counts_before_what(run_cli: Run, clusters: tuple[str, str]) -> None:
     one, two = clusters
     add(run_cli, "one", one)

@@ -31,7 +31,14 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError, storage_error
+from bkctl.errors import (
+    ConnectionFailedError,
+    CorruptionError,
+    NotFoundError,
+    StorageError,
+    UsageError,
+    storage_error,
+)
 
 CONTEXT_VARIABLE = "BKCTL_CONTEXT"
 #: In place of a name: no context, also where one is in use.
@@ -48,6 +55,9 @@ _OWN_CONFIGURATION = {
     ("autorecovery", "start"),
 }
 _FILE_BYTES_MAX = 1 << 20
+#: The variables that say where a cluster is, and the options that count before them.
+_ADDRESSES = ("BKCTL_METADATA_URI", "BKCTL_URL")
+_ADDRESS_OPTIONS = ("--metadata", "--metadata-uri", "--url", "--conf", "-X")
 
 #: The environment variable that each field of a context sets.
 VARIABLES = {
@@ -221,6 +231,12 @@ def in_context(named: str | None, words: tuple[str, ...]) -> Iterator[None]:
     token = _APPLIED.set(Applied(name, context))
     try:
         yield
+    except ConnectionFailedError as error:
+        given = named is None and any(before.get(each) for each in _ADDRESSES)
+        if given or any(word.partition("=")[0] in _ADDRESS_OPTIONS for word in words):
+            raise
+        text = f"{error}; this ran in the context {name} ('-c {NO_CONTEXT}' runs in none)"
+        raise ConnectionFailedError(text) from error
     finally:
         _APPLIED.reset(token)
         for variable, old in before.items():
