@@ -38,8 +38,8 @@ WORDS: tuple[Word, ...] = (
     Word(
         "ack quorum",
         ("Qa",),
-        "As many bookies must have an entry before its writer is answered. No acknowledged entry is lost as "
-        "long as fewer bookies than that are lost.",
+        "The number of bookies that must have an entry before its writer is answered. No acknowledged entry "
+        "is lost as long as fewer bookies than this are lost.",
         "bkctl ledger show LEDGER shows it.",
     ),
     Word(
@@ -257,7 +257,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "replica",
         (),
-        "The copy of an entry on one bookie. As many bookies as the write quorum have one.",
+        "The copy of an entry on one bookie. The write quorum says how many there are.",
         "bkctl ledger compare LEDGER reads all of them.",
     ),
     Word(
@@ -270,7 +270,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "torn tail",
         (),
-        "The last record of a file is cut off, as a crash in the middle of a write leaves it. Nobody was "
+        "The last record of the newest journal or entry log is cut off, as a crash leaves it. Nobody was "
         "answered for it, and nothing is lost.",
         "Nothing; the next start of the bookie deals with it.",
     ),
@@ -317,7 +317,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "write quorum",
         ("Qw",),
-        "As many bookies of the ensemble get each entry.",
+        "The number of bookies of the ensemble that get each entry.",
         "bkctl ledger show LEDGER shows it.",
     ),
     Word(

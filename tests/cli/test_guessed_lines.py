@@ -159,6 +159,17 @@ def test_what_a_cluster_does_not_have_is_said_with_the_next_step(run_cli: Run, t
         assert (done.exit_code, done.stderr.endswith(says)) == (6, True), done.stderr
 
 
+def test_who_names_no_cluster_hears_of_contexts(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("BKCTL_METADATA_URI", raising=False)
+    done = run_cli("ledger", "list")
+    assert done.exit_code == 2
+    assert "'bkctl context add' names a cluster once" in done.stderr
+
+
 def test_one_bookie_is_not_bookies(run_cli: Run, tmp_path: Path) -> None:
     uri = f"embedded://{tmp_path}/cluster.db"
     assert run_cli("cluster", "init", "--metadata", uri).exit_code == 0

@@ -95,7 +95,8 @@ def open_cluster(options: ConfigurationOptions) -> MetadataStore:
         if not os.path.isdir(DATA_DIRECTORY):
             raise UsageError(
                 "which cluster? Give --metadata zk://host:2181/ledgers (or BKCTL_METADATA_URI, or --conf "
-                f"FILE); there is no ./{DATA_DIRECTORY} here"
+                f"FILE); there is no ./{DATA_DIRECTORY} here. 'bkctl context add' names a cluster once "
+                "for all commands"
             )
         defaults = without_a_file(os.getcwd())
     values = _values(options.conf, keys, defaults)
