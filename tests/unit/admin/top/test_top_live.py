@@ -365,7 +365,7 @@ def test_the_logs_of_a_directory() -> None:
             with pytest.raises(NotFoundError, match="no such bookie"):
                 await live.logs("c", "/d")
             bookie.answer = says(404)
-            with pytest.raises(RefusedError, match="does not tell its entry logs"):
+            with pytest.raises(RefusedError, match="does not list its entry logs"):
                 await live.logs("b", "/d")
             await bookie.stop()
             with pytest.raises(ConnectionFailedError, match="b: cannot connect"):
