@@ -28,7 +28,11 @@ app = noun_app("The bookies of a cluster: list, ask, probe, drain, rename them."
 
 LIST_SCHEMA: Schema = (
     Key("bookie", "string", "id of the bookie"),
-    Key("mode", "string or null", "rw, ro; down: it has a cookie and is not registered"),
+    Key(
+        "mode",
+        "string or null",
+        "rw, ro: it is registered, which a killed one is until its session ends; down: it only has a cookie",
+    ),
     Key(
         "endpoints",
         "array of objects",
@@ -106,6 +110,10 @@ def list_command(
     """[online] [reads] List the bookies of a cluster with their addresses, those that are down as well.
 
     A bookie that has a cookie and is not registered is down.
+
+    A bookie that was killed stays registered, and is shown as rw or ro, until its session with the metadata
+    store ends: after its zkTimeout, ten seconds by default. 'bkctl bookies probe' asks each bookie whether it
+    answers.
 
     Examples:
 
