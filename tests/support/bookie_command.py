@@ -47,8 +47,9 @@ def refused_start(directory: Path, *words: str, **keys: str) -> tuple[int, str]:
     assert lines[-1] is ended
     assert "trace" not in ended
     assert ended["exit_code"] == done.returncode
-    assert not [line for line in lines[:-1] if ended["error"] in line["message"]]
-    return done.returncode, ended["error"]
+    assert not [line for line in lines[:-1] if ended["message"] in line["message"]]
+    message: str = ended["message"]
+    return done.returncode, message
 
 
 class BookieCommand:

@@ -10,7 +10,7 @@ starting           ``pid``, ``version``
 serving            ``bookie``, ``port``, ``http_port``, ``metrics_port``, ``loop``, ``replayed_entries``,
                    ``replayed_journals``, ``skipped_records``, ``mended_records``, ``doubted_records``,
                    ``keyless_ledgers``, ``seconds``, ``unclean``
-ended_by_error     ``error``, ``exit_code``: of the process, whether it had served or not
+ended_by_error     ``exit_code``: of the process, whether it had served or not; ``message`` is the reason
 mode_changed       ``read_only``
 admin_change       ``peer``, ``token``, ``method``, ``path``, ``status``: a change over HTTP, or entries
                    that were read there
@@ -173,6 +173,6 @@ def log_end_by_error(error: Exception) -> int:
     """
     is_ours = isinstance(error, BkctlError)
     exit_code = error.exit_code if isinstance(error, BkctlError) else BkctlError.exit_code
-    fields = {"event": "ended_by_error", "error": str(error) or repr(error), "exit_code": exit_code}
+    fields = {"event": "ended_by_error", "exit_code": exit_code}
     _log.critical("%s", str(error) or repr(error), extra=fields, exc_info=None if is_ours else error)
     return exit_code

@@ -113,7 +113,8 @@ def test_the_end_of_a_bookie_names_its_exit_code(caplog: pytest.LogCaptureFixtur
     log_end_by_error(RefusedError("port 3181 is taken"))
     (record,) = caplog.records
     line = json.loads(JsonLines().format(record))
-    assert (line["event"], line["exit_code"], line["error"]) == ("ended_by_error", 4, "port 3181 is taken")
+    assert (line["event"], line["exit_code"], line["message"]) == ("ended_by_error", 4, "port 3181 is taken")
+    assert str(line).count("port 3181 is taken") == 1
 
 
 def test_the_end_by_a_bug_has_its_trace(caplog: pytest.LogCaptureFixture) -> None:
@@ -122,7 +123,7 @@ def test_the_end_by_a_bug_has_its_trace(caplog: pytest.LogCaptureFixture) -> Non
     assert log_end_by_error(raised.value) == 7
     (record,) = caplog.records
     line = json.loads(JsonLines().format(record))
-    assert (line["event"], line["exit_code"], line["error"]) == ("ended_by_error", 7, str(raised.value))
+    assert (line["event"], line["exit_code"], line["message"]) == ("ended_by_error", 7, str(raised.value))
     assert f"ZeroDivisionError: {raised.value}" in line["trace"]
 
 
