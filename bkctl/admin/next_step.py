@@ -5,8 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _YES = "--yes"
+
+
+class AdviceStep(NamedTuple):
+    """One thing to do, and the command line for it, where there is one."""
+
+    do: str
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +24,13 @@ class NextStep:
     ``commands`` end it when they are run in their order; a script runs them as they stand. Each is a list of
     words behind the program's name, with ``--yes`` where the command asks before it writes. ``look`` is a
     command that shows more and changes nothing. ``instead`` says why no command ends the finding, or what
-    has to be known before the commands are run.
+    has to be known before the commands are run. ``steps`` say it as a list where it is long.
     """
 
     commands: tuple[tuple[str, ...], ...] = ()
     look: tuple[str, ...] = ()
     instead: str | None = None
+    steps: tuple[AdviceStep, ...] = ()
 
     @property
     def line(self) -> str | None:
@@ -41,9 +50,9 @@ def ended_by(*commands: Sequence[str], instead: str | None = None) -> NextStep:
     return NextStep(tuple(map(tuple, commands)), instead=instead)
 
 
-def not_ended(instead: str, *look: str) -> NextStep:
+def not_ended(instead: str, *look: str, steps: Sequence[AdviceStep] = ()) -> NextStep:
     """Return the step of a finding that no command ends; ``look`` are the words that show more of it."""
-    return NextStep(look=look, instead=instead)
+    return NextStep(look=look, instead=instead, steps=tuple(steps))
 
 
 def bkctl_line(*words: str) -> str:

@@ -758,7 +758,7 @@ def test_a_metadata_store_that_does_not_answer(run_cli: Run, bookie: DoctoredBoo
 def test_schema(run_cli: Run) -> None:
     keys = [row["key"] for row in from_csv(run_cli("doctor", "--schema", "-o", "csv").stdout)]
     assert keys[:5] == ["bookie", "check", "kind", "severity", "dir"]
-    assert keys[-5:] == ["found", "expected", "next", "commands", "instead"]
+    assert keys[-6:] == ["found", "expected", "next", "commands", "instead", "steps"]
 
 
 def index_files_subject(tmp_path: Path) -> tuple[TruthfulBookie, Path]:

@@ -9,7 +9,7 @@ from bkctl.admin.doctor.check import URL, Check
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.live_bookie import LiveBookie
 from bkctl.admin.http_json import number, object_of, objects_of, text_of
-from bkctl.admin.logs.file_steps import LOG_INSTEAD
+from bkctl.admin.logs.file_steps import of_damaged_log
 from bkctl.admin.next_step import ended_by, not_ended
 from bkctl.codec.entrylog import log_name
 from bkctl.config.server_keys.disks import USAGE_THRESHOLD, USAGE_WARN_THRESHOLD
@@ -191,7 +191,7 @@ def _passes(bookie: LiveBookie) -> Iterator[Finding]:
                 Severity.ERROR,
                 f"a damaged entry log was set aside, what is in it is not collected: {aside.get('reason')}",
                 "entry logs that can be read",
-                not_ended(LOG_INSTEAD, "entrylog", "verify", path),
+                of_damaged_log(path),
                 dir=directory,
                 path=path,
                 log_id=log_id,

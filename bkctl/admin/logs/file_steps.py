@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from posixpath import dirname
 
-from bkctl.admin.next_step import NextStep, not_ended
+from bkctl.admin.next_step import AdviceStep, NextStep, bkctl_line, not_ended
 from bkctl.scan.damage import Verdict
 from bkctl.scan.files.verdicts import FileVerdict
 
@@ -56,6 +56,31 @@ _OF_JOURNALS = {
 def salvage_words(path: str, metadata: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the command that salvages a log, in words; ``metadata`` say who is asked."""
     return ("entrylog", "salvage", path, *metadata, "--yes")
+
+
+def of_damaged_log(path: str) -> NextStep:
+    """Return what to do about damage in an entry log, as a list of steps besides the one sentence."""
+    steps = (
+        AdviceStep("leave the log where it is for now: its other records are served as before"),
+        AdviceStep(
+            "see which rows of the index point into the damage",
+            bkctl_line("index", "check", dirname(path) or "."),
+        ),
+        AdviceStep("see whether a journal still has the entries", "bkctl journal scan JOURNALS"),
+        AdviceStep(
+            "if one has, set the last mark in front of them: the next start replays them",
+            "bkctl lastmark set BOOKIE --journal ID --offset N",
+        ),
+        AdviceStep(
+            "if none has, copy the rest to a fresh log; what is lost is listed, and its ledgers are in limbo",
+            bkctl_line("entrylog", "salvage", path, "--losses", "losses.json"),
+        ),
+        AdviceStep(
+            "then start the bookie, and bring what is lost back from the other replicas",
+            "bkctl ledger repair --from losses.json",
+        ),
+    )
+    return not_ended(LOG_INSTEAD, "entrylog", "verify", path, steps=steps)
 
 
 def of_log(verdict: FileVerdict) -> NextStep | None:

@@ -43,6 +43,11 @@ SCHEMA: Schema = (
     Key("found", "string", "what was found"),
     Key("expected", "string", "what was expected"),
     *NEXT_KEYS,
+    Key(
+        "steps",
+        "array of objects",
+        "do, command (string or null): what instead says, as a list where that is long; else empty",
+    ),
 )
 
 CHECKS_SCHEMA: Schema = (

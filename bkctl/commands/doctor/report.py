@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bkctl.commands.doctor.advice import advice_lines
 from bkctl.commands.frame.next_steps import next_keys
 from bkctl.errors import UsageError
 
@@ -71,6 +72,7 @@ def _row(bookie: str | None, finding: Finding) -> dict[str, Any]:
         "found": finding.found,
         "expected": finding.expected,
         **next_keys(finding.next),
+        "steps": [step._asdict() for step in finding.next.steps],
     }
 
 
@@ -86,7 +88,7 @@ def block(row: Mapping[str, Any]) -> str:
     if row["next"] is not None:
         lines.append(f"  {'next:    ' if row['commands'] else 'look:    '} {row['next']}")
     if row["instead"] is not None:
-        lines.append(f"  {'know:    ' if row['commands'] else 'do:      '} {row['instead']}")
+        lines += advice_lines("know:" if row["commands"] else "do:", row)
     return (
         "\n".join("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line) for line in lines)
         + "\n\n"

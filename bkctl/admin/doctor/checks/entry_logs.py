@@ -36,7 +36,7 @@ def check_entry_logs(exam: Examination) -> Iterator[Finding]:
     for verdict in verify_logs(exam.filesystem, suspects, book, exam.advance):
         unchecked.add(verdict)
         if verdict.verdict is Verdict.DAMAGED:
-            following = not_ended(file_steps.LOG_INSTEAD, "entrylog", "verify", verdict.path)
+            following = file_steps.of_damaged_log(verdict.path)
             exam.damaged_logs.add(verdict.path)
             untold, log_id = verdict.damages - len(verdict.damage), paths[verdict.path].log_id
             yield damaged_file(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from posixpath import join
 
 from bkctl.admin.index.check.finding import Finding, Kind
-from bkctl.admin.logs.file_steps import LOG_INSTEAD, SALVAGE_FIRST, salvage_words
+from bkctl.admin.logs.file_steps import LOG_INSTEAD, SALVAGE_FIRST, of_damaged_log, salvage_words
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.codec.entrylog import log_name
 
@@ -94,6 +94,8 @@ def next_step(finding: Finding, metadata: Sequence[str] = (), places: Sequence[s
     ``places`` are the directories of the bookie, or the folder that holds them.
     """
     kind, directory = finding.kind, finding.dir
+    if kind is Kind.DAMAGED_LOG and finding.log_id is not None:
+        return of_damaged_log(join(directory, log_name(finding.log_id)))
     if kind in INSTEAD:
         return not_ended(INSTEAD[kind], *_look(finding))
     if kind is Kind.DAMAGED_MASTER_KEY and not metadata:
@@ -115,8 +117,6 @@ def next_step(finding: Finding, metadata: Sequence[str] = (), places: Sequence[s
 
 def _look(finding: Finding) -> tuple[str, ...]:
     kind, directory = finding.kind, finding.dir
-    if kind is Kind.DAMAGED_LOG and finding.log_id is not None:
-        return ("entrylog", "verify", join(directory, log_name(finding.log_id)))
     if kind in (Kind.QUARANTINED_LOCATION, Kind.SALVAGED_LOCATION):
         return ("entrylog", "quarantine", directory, "--list")
     if kind is Kind.LIMBO:

@@ -1,0 +1,60 @@
+"""``bkctl doctor`` for people: long advice is a list, with commands on lines of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkctl.commands.doctor.advice import advice_lines
+from tests.support.doctored_bookie import DoctoredBookie
+from tests.support.rows import from_ndjson
+
+DEMO = Path(__file__).parents[1] / "data" / "demo" / "bookie1"
+
+pytestmark = pytest.mark.usefixtures("half_full_disks")
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def bookie(tmp_path: Path) -> DoctoredBookie:
+    return DoctoredBookie.of(DEMO, tmp_path / "bookie1")
+
+
+def test_long_advice_is_a_list_with_commands_to_copy(run_cli: Run, bookie: DoctoredBookie) -> None:
+    log = bookie.ledgers / "1.log"
+    data = bytearray(log.read_bytes())
+    data[5_000:5_600] = b"\xff" * 600
+    log.write_bytes(data)
+    words = ("doctor", bookie.root, "--skip", "index,journals")
+    lines = run_cli(*words, "-o", "table").stdout.splitlines()
+    first = lines.index("  do:") + 1
+    assert lines[first].startswith("    - leave the log where it is")
+    commands = [line.strip() for line in lines[first:] if line.startswith(" " * 10)]
+    assert commands[0] == f"bkctl index check {bookie.ledgers}"
+    assert f"bkctl entrylog salvage {bookie.ledgers}/1.log --losses losses.json" in commands
+    assert max(len(line) for line in lines[first:] if "bkctl" not in line) <= 110
+    # Programs have both: the sentence as it always was, and the list.
+    (row,) = from_ndjson(run_cli(*words, "-o", "ndjson").stdout)
+    assert "'bkctl entrylog salvage LOG'" in row["instead"]
+    assert [step["command"] for step in row["steps"] if step["command"]] == commands
+
+
+def test_advice_without_steps_is_split_into_sentences() -> None:
+    text = (
+        "name the disk (mount it; it is there) that has it. Only where it is lost, go on ('bkctl a. b; c') "
+        "with care; then look: 'bkctl d'"
+    )
+    lines = list(advice_lines("know:", {"instead": text, "steps": []}))
+    assert lines == [
+        "  know:",
+        "    - name the disk (mount it; it is there) that has it",
+        "    - Only where it is lost, go on with care:",
+        "          bkctl a. b; c",
+        "    - then look:",
+        "          bkctl d",
+    ]
+    assert list(advice_lines("do:", {"instead": "mount it", "steps": []})) == ["  do:       mount it"]
