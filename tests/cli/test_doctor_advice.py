@@ -32,7 +32,7 @@ def test_long_advice_is_a_list_with_commands_to_copy(run_cli: Run, bookie: Docto
     words = ("doctor", bookie.root, "--skip", "index,journals")
     lines = run_cli(*words, "-o", "table").stdout.splitlines()
     first = lines.index("  do:") + 1
-    assert lines[first].startswith("    - leave the log where it is")
+    assert lines[first].startswith("    - Leave the log where it is")
     commands = [line.strip() for line in lines[first:] if line.startswith(" " * 10)]
     assert commands[0] == f"bkctl index check {bookie.ledgers}"
     assert f"bkctl entrylog salvage {bookie.ledgers}/1.log --losses losses.json" in commands
@@ -51,10 +51,10 @@ def test_advice_without_steps_is_split_into_sentences() -> None:
     lines = list(advice_lines("know:", {"instead": text, "steps": []}))
     assert lines == [
         "  know:",
-        "    - name the disk (mount it; it is there) that has it",
+        "    - Name the disk (mount it; it is there) that has it",
         "    - Only where it is lost, go on with care:",
         "          bkctl a. b; c",
-        "    - then look:",
+        "    - Then look:",
         "          bkctl d",
     ]
     assert list(advice_lines("do:", {"instead": "mount it", "steps": []})) == ["  do:       mount it"]

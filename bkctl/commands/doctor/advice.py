@@ -25,7 +25,7 @@ def advice_lines(title: str, row: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {title}"
     for words, command in steps:
         yield from textwrap.wrap(
-            words if command is None else f"{words}:",
+            words[:1].upper() + words[1:] + ("" if command is None else ":"),
             _WIDTH,
             initial_indent="    - ",
             subsequent_indent="      ",
