@@ -25,7 +25,7 @@ from bkctl.engine.gc.policy import Request
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal import Journal
-from bkctl.engine.keyless_ledgers import KeylessLedgers
+from bkctl.engine.keyless_ledgers import KeylessLedgers, placed_here
 from bkctl.engine.ledger_descriptor import Done
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.ledger_table import LedgerTable
@@ -154,8 +154,8 @@ class Bookie:
     def start(self, *, accept_loss: bool = False) -> ReplayReport:
         """Replay the journals, open new ones, start all threads.
 
-        Raises RefusedError (damage; see ``recovery`` and ``lost_index``) or StorageError; the bookie is to be
-        closed with :meth:`stop` in that case too.
+        Raises RefusedError (damage; see ``recovery`` and ``lost_index``), StorageError or the cluster's
+        BkctlError; the bookie is to be closed with :meth:`stop` in that case too.
         """
         journals = journal_places(self.settings, self.marks)
         refuse_exchanged_journals(self._filesystem, [(each.directory, each.mark) for each in journals])
@@ -164,7 +164,7 @@ class Bookie:
             [storage.index_place for storage in self.storages],
             lambda: journals,
             lambda number: self.storages[number].lost_parts(),
-            None if self._cluster is None else KeylessLedgers(self._cluster).is_kept,
+            self._is_kept(accept_loss),
             lambda number, ledger: ledger in self.storages[number].ledgers,
         )
         if not accept_loss:
@@ -198,6 +198,16 @@ class Bookie:
             collector.start()
         self._serving = self.served = True
         return report
+
+    def _is_kept(self, accept_loss: bool) -> Callable[[int], bool] | None:
+        """Return the question whether a ledger of a lost index is kept here, None without a cluster.
+
+        An index is not called lost for a cluster that is silent: the error of the question ends the start.
+        Where a person has accepted the loss, what is not known goes into limbo.
+        """
+        if self._cluster is None:
+            return None
+        return KeylessLedgers(self._cluster).is_kept if accept_loss else placed_here(self._cluster)
 
     def stop(self) -> None:
         """Answer what was accepted, flush everything, move the marks, close. A second call does nothing.

@@ -15,12 +15,30 @@ that it places on this bookie.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.errors import BkctlError, CorruptionError
 
 _log = logging.getLogger(__name__)
+
+
+def placed_here(cluster: LedgerDirectory) -> Callable[[int], bool]:
+    """Return the question whether the cluster places a ledger here; unreadable metadata count as "yes".
+
+    It raises BkctlError where the cluster does not answer: for a decision that can wait until it does.
+    """
+
+    @cache
+    def is_placed(ledger: int) -> bool:
+        try:
+            return cluster.is_kept_here(ledger)
+        except CorruptionError as error:
+            _log.warning("whether ledger %d is kept here cannot be told: %s", ledger, error)
+            return True
+
+    return is_placed
 
 
 class KeylessLedgers:

@@ -29,7 +29,7 @@ from bkctl.directories.cookie_rules import CookieDecision
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.gradual_removal import GradualRemoval
-from bkctl.engine.keyless_ledgers import KeylessLedgers
+from bkctl.engine.keyless_ledgers import placed_here
 from bkctl.engine.replay import ReplayReport
 from bkctl.engine.storages import storage_of
 from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, RefusedError, StorageError
@@ -261,10 +261,10 @@ class BookieService:
     def _start_engine(self) -> ReplayReport:
         ledgers = self.config.directories.ledgers
         settings = bookie_settings(self.config)
+        assert self._live_ledgers is not None
         if not self._accept_loss:
-            storage_of(settings).refuse_gone(
-                self.filesystem, settings, KeylessLedgers(self._live_ledgers).is_kept
-            )
+            is_kept = placed_here(self._live_ledgers)
+            storage_of(settings).refuse_gone(self.filesystem, settings, is_kept)
         try:
             bookie = Bookie(
                 settings,

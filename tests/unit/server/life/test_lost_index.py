@@ -15,11 +15,12 @@ from bkctl.admin.conversion.bookie_places import places_of, refuse_lost_index
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.errors import RecoveryFailedError
 from bkctl.codec.cookie import decode_cookie
-from bkctl.errors import LedgerLimboError, NoLedgerError, RefusedError
+from bkctl.errors import ConnectionFailedError, LedgerLimboError, NoLedgerError, RefusedError
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
+from bkctl.server.life.live_ledgers import LiveLedgers
 from bkctl.types import DigestType, ResultCode
 from bkctl.vfs import PosixFileSystem
 from tests.demo_client import DemoClient, body_of
@@ -279,6 +280,27 @@ def test_one_of_several_directories_of_index_files_is_lost(tmp_path: Path) -> No
             assert client.read(LEDGER + 1, range(1)).bodies
     with bookie:
         pass
+
+
+def test_an_index_is_not_called_lost_for_a_cluster_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the ledger in front of the mark was deleted is not known: the start can be tried again."""
+    bookie = written(tmp_path)
+    current = tmp_path / "ledgers/current"
+    lose(current, ("ledgers", "locations"), emptied=False)
+    for log in current.glob("*.log"):
+        log.unlink()
+
+    def silent(self: LiveLedgers, ledger: int) -> bool:
+        raise ConnectionFailedError("the metadata store does not answer")
+
+    with monkeypatch.context() as away:
+        away.setattr(LiveLedgers, "is_kept_here", silent)
+        with pytest.raises(ConnectionFailedError, match="does not answer"):
+            bookie.start()
+    with bookie:
+        assert not serves(bookie)
 
 
 def test_an_emptied_bookie_over_index_files_becomes_one_over_databases(tmp_path: Path, run_cli: Run) -> None:
