@@ -9,7 +9,8 @@ first time. A note that is less than three minutes older than its own is that of
 the new one ends. Two that begin at the same time may both end, but never do both go on, as long as a listing
 shows every file that was written before it; local disks, HDFS and today's object stores all do that. Ages are
 differences of times that the file system gave, so the clocks of the machines do not matter. The note of a
-process that was killed counts for three minutes.
+process that was killed counts for three minutes. A process that stood still for as long has lost its turn,
+also when it writes its note again: another one may have begun, and has removed the note then.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Turn:
         note = {"host": socket.gethostname(), "pid": os.getpid(), "started_ms": clock.time_ms()}
         self._note = json.dumps(note).encode()
         self._renewed_s = clock.monotonic()
+        self._lost = False
         self._ended = threading.Event()
         self._renewal = threading.Thread(target=self._renew, name="turn", daemon=True)
 
@@ -67,14 +69,23 @@ class Turn:
         self._renewal.join()
         self._remove()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether no other one can have begun."""
+        return not self._lost and self._age_s <= STALE_S / 2
+
     def check(self) -> None:
         """Raise StorageError where the note may have grown so old that another one has begun."""
-        age_s = self._clock.monotonic() - self._renewed_s
-        if age_s > STALE_S / 2:
+        if not self.is_held:
+            how_long = "too long" if self._lost else f"{self._age_s:.0f} s"
             raise StorageError(
-                f"{self._folder.text_of(self._name)}: could not be renewed for {age_s:.0f} s, and "
+                f"{self._folder.text_of(self._name)}: could not be renewed for {how_long}, and "
                 f"another {self._kind} may have begun; run the {self._kind} again"
             )
+
+    @property
+    def _age_s(self) -> float:
+        return self._clock.monotonic() - self._renewed_s
 
     @property
     def _kind(self) -> str:
@@ -83,12 +94,16 @@ class Turn:
     def _write(self) -> None:
         before_s = self._clock.monotonic()
         self._folder.write(self._name, self._note)
+        self._lost = self._lost or self._age_s >= STALE_S
         self._renewed_s = before_s
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._renewal_s):
+        while not (self._lost or self._ended.wait(self._renewal_s)):
             try:
-                self._write()
+                if self._folder.holds(self._name):
+                    self._write()
+                else:
+                    self._lost = True
             except StorageError:
                 continue  # what the age of the note means is decided by `check`
 

@@ -43,7 +43,8 @@ def claimed_url(url: str, clock: Clock) -> Iterator[UploadedRun]:
         try:
             yield UploadedRun(place, turn)
         finally:
-            work.remove()
+            if turn.is_held:  # else it may be that of the next run
+                work.remove()
 
 
 @dataclass(frozen=True, slots=True)

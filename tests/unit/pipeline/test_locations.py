@@ -26,7 +26,9 @@ from bkctl.pipeline.local_engine import LocalEngine
 from bkctl.pipeline.locations import is_url, local_path, located, refuse_foreign_schemes
 from bkctl.pipeline.report import write_report
 from bkctl.pipeline.results import first_rows
+from bkctl.pipeline.turn import STALE_S
 from bkctl.pipeline.uploaded_run import WORK_NAME, claimed_url
+from tests.support.manual_clock import ManualClock
 from tests.support.pipeline_tables import same_results
 from tests.support.s3_server import put_objects, s3_bucket
 from tests.support.sets import DEMO, collected, ran
@@ -168,6 +170,17 @@ def test_two_runs_do_not_write_to_one_url(monkeypatch: pytest.MonkeyPatch) -> No
                 pass
             assert "exchange/part" in first.place.child(WORK_NAME).sizes()
         assert located(url).sizes() == {}
+
+
+def test_a_run_that_another_one_has_followed_leaves_its_work_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_bucket("audits", monkeypatch) as parameters:
+        url = f"s3://audits/out?{parameters}"
+        work = located(url).child(WORK_NAME)
+        clock = ManualClock()
+        with claimed_url(url, clock):
+            clock.advance(STALE_S + 1)
+            work.write("exchange/part", b"of the next one")
+        assert work.sizes() == {"exchange/part": 15}
 
 
 def test_tables_of_several_versions_have_the_columns_of_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,28 @@ def test_an_export_whose_note_grows_old_writes_nothing_more(
         assert note.stat().st_mtime_ns > before
 
 
+@pytest.mark.parametrize("removed", [False, True], ids=["stopped", "suspended"])
+def test_an_export_that_stood_still_does_not_go_on_beside_the_next_one(tmp_path: Path, removed: bool) -> None:
+    """It writes its note again when it wakes up, but another one has begun. A machine that is suspended has a
+    clock that stood still as well; the other one has taken the old note away."""
+    clock = ManualClock()
+    with ExportTurn(located(str(tmp_path)), clock, renewal_s=0.01) as turn:
+        turn.check()
+
+        def is_over() -> bool:
+            if removed:  # once more where the note was just being written
+                for note in notes(tmp_path):
+                    note.unlink(missing_ok=True)
+            return not turn.is_held
+
+        if not removed:
+            clock.advance(STALE_S + 1)
+        until(is_over)
+        time.sleep(0.1)
+        with pytest.raises(StorageError, match="another export may have begun; run the export again"):
+            turn.check()
+
+
 def test_turns_are_taken_in_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
     with s3_bucket("audits", monkeypatch) as parameters:
         place = located(f"s3://audits/tables?{parameters}")
