@@ -60,7 +60,8 @@ def explain_command(
 
       bkctl explain -o json
     """
-    from bkctl.admin.error_codes import every_code, explain_all
+    from bkctl.admin.explanations.meaning import every_code
+    from bkctl.admin.explanations.search import explain_all
 
     found = explain_all(codes or ())
     if found and chosen_format(output) is Format.TABLE:

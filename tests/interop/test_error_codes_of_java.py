@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.error_codes import Place, every_code
+from bkctl.admin.explanations.meaning import Place, every_code
 from tests.support.java_bookkeeper import require_jars
 
 pytestmark = pytest.mark.interop

@@ -41,7 +41,7 @@ def checks(incomplete: str) -> list[str]:
 
 def codes(incomplete: str) -> list[str]:
     """Return the names of BookKeeper's error codes and words, whatever the case of what was typed."""
-    from bkctl.admin.error_codes import every_code, every_word
+    from bkctl.admin.explanations.meaning import every_code, every_word
 
     names = {code.name for code in (*every_code(), *every_word())}
     return sorted(name for name in names if name.lower().startswith(incomplete.lower()))
