@@ -30,7 +30,8 @@ from bkctl.engine.ledger_descriptor import Done
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.engine.limbo import LimboExit
-from bkctl.engine.lost_index import find_lost_indexes, journal_places, refuse_lost_indexes
+from bkctl.engine.lost_index import find_lost_indexes
+from bkctl.engine.lost_index_refusal import journal_places, refuse_lost_indexes
 from bkctl.engine.read_stage import ReadStage
 from bkctl.engine.replay import Replay, ReplayReport
 from bkctl.engine.settings import BookieSettings

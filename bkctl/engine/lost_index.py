@@ -24,51 +24,35 @@ was in the first was lost, even if its cookie is there or was put back.
 Where one of several index directories never had an index file, although others have, a ledger of the logs
 without such a file was deleted or has lost it. The cluster knows which. Nothing is decided without it.
 
-An accepted loss puts every ledger of the directory into limbo: where the ledger rows are lost, the ledgers of
-the logs and of all kept journals; else those that have a row.
+The refusal of a start is in :mod:`bkctl.engine.lost_index_refusal`, and what becomes of an accepted loss in
+:mod:`bkctl.engine.lost_index_limbo`.
 """
 
 from __future__ import annotations
 
 import logging
-from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import NamedTuple
 
 from bkctl.codec.entry import EntryBatch
-from bkctl.codec.journal import journal_name, parse_journal_name
-from bkctl.codec.last_mark import LastMark
-from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.gc.log_reading import read_log
+from bkctl.engine.journaled_entries import JournaledEntries, JournalPlace, journals_in
 from bkctl.engine.ledger_storage import IndexPlace
-from bkctl.engine.replayed_ledgers import ReplayedLedgers
-from bkctl.engine.settings import BookieSettings
-from bkctl.errors import BkctlError, CorruptionError, NotFoundError, RefusedError
-from bkctl.scan.dialect import MarkedRecord
+from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.scan.directory import (
     BookieDirectory,
     LogFile,
-    current,
     home_of,
     inspect_directory,
     is_key_value_store,
 )
 from bkctl.scan.entrylog import EntryLogScan
-from bkctl.scan.index_databases import LEDGERS, LOCATIONS
+from bkctl.scan.index_databases import LEDGERS
 from bkctl.scan.journal import JournalScan
-from bkctl.vfs import FileSystem, WritableFileSystem
+from bkctl.vfs import FileSystem
 
 _log = logging.getLogger(__name__)
-
-
-class JournalPlace(NamedTuple):
-    """One journal directory and the last mark that counts for it."""
-
-    directory: str
-    mark: LastMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +124,7 @@ def find_lost_indexes(
     Raises StorageError.
     """
     found: list[LostIndex] = []
-    journaled = cache(lambda: _JournaledEntries(filesystem, journals()))
+    journaled = cache(lambda: JournaledEntries(filesystem, journals()))
     for number, place in enumerate(places):
         parts = dict(lost_parts(number))
         if not parts:
@@ -150,7 +134,7 @@ def find_lost_indexes(
             if is_kept is None or has_row is None:
                 continue
             counts = only = partial(_is_lost, partial(has_row, number), is_kept)
-        logs = _logs(filesystem, place.logs)
+        logs = logs_with_records(filesystem, place.logs)
         for log in logs:
             record = _unjournaled(filesystem, log, journaled, only)
             if record is not None:
@@ -173,89 +157,8 @@ def _is_lost(has_row: Callable[[int], bool], is_kept: Callable[[int], bool], led
     return ledger >= 0 and not has_row(ledger) and is_kept(ledger)
 
 
-def index_places(settings: BookieSettings) -> list[IndexPlace]:
-    """Return the ledger directories of a bookie, in their order."""
-    pairs = zip(settings.ledger_directories, settings.indexes, strict=True)
-    return [IndexPlace((current(ledgers),), current(index)) for ledgers, index in pairs]
-
-
-def journal_places(settings: BookieSettings, marks: LastMarks) -> list[JournalPlace]:
-    """Return the journal directories of a bookie, in their order. Raises StorageError."""
-    return [
-        JournalPlace(current(directory), marks.read(number))
-        for number, directory in enumerate(settings.journal_directories)
-    ]
-
-
-def refuse_gone_indexes(
-    filesystem: WritableFileSystem, settings: BookieSettings, is_kept: Callable[[int], bool]
-) -> None:
-    """Raise RefusedError where databases are gone, and logs, journals or other directories show a loss.
-
-    To be asked before an engine opens the databases, which makes those that are missing.
-    """
-    places = index_places(settings)
-    journals = len(settings.journal_directories)
-    marks = LastMarks(filesystem, [current(path) for path in settings.ledger_directories], journals)
-
-    def gone(number: int) -> dict[str, str]:
-        databases = places[number].databases
-        return {
-            name: "gone"
-            for name in (LOCATIONS, LEDGERS)
-            if not is_key_value_store(filesystem, f"{databases}/{name}")
-        }
-
-    lost = find_lost_indexes(filesystem, places, lambda: journal_places(settings, marks), gone, is_kept)
-    refuse_lost_indexes(filesystem, lost)
-
-
-def refuse_lost_indexes(filesystem: FileSystem, lost: Sequence[LostIndex]) -> None:
-    """Raise RefusedError with the way out when an index is lost."""
-    if not lost:
-        return
-    first = lost[0]
-    more = f" (and so in {len(lost) - 1} more directories)" if len(lost) > 1 else ""
-    rebuilt = "" if first.logs_lost else f", or rebuild it with 'bkctl {' '.join(first.rebuild(filesystem))}'"
-    raise RefusedError(
-        f"{first.found}{more}. Bring it back{rebuilt}, or start with --accept-loss: then every ledger of this"
-        " directory is in limbo (a missing entry is answered as unknown) until bkctl index limbo --clear"
-    )
-
-
-def damaged_index(settings: BookieSettings, error: CorruptionError) -> BkctlError:
-    """Return the refusal of a start over a database that cannot be opened; ``error`` itself for all else."""
-    for number, place in enumerate(index_places(settings)):
-        for name in (LOCATIONS, LEDGERS):
-            if f"{error.path}/".startswith(f"{place.databases}/{name}/"):
-                return RefusedError(
-                    f"{error}: the index is damaged. Bring it back from a copy, or rebuild it with 'bkctl"
-                    f" index rebuild {settings.ledger_directories[number]} --{name}'"
-                )
-    return error
-
-
-def put_in_limbo(
-    filesystem: FileSystem, lost: LostIndex, journals: Sequence[str], ledgers: ReplayedLedgers
-) -> None:
-    """Put every ledger of a directory whose index is lost in limbo.
-
-    ``journals`` are the journal directories: a ledger whose log was cut or lost may stand in a kept journal
-    alone. Raises StorageError.
-    """
-    storage = ledgers.storages[lost.number]
-    if not lost.rows_lost:
-        for ledger in storage.ledgers.ledgers():
-            ledgers.set_ledger_limbo(ledger)
-        return
-    found = {*_ledgers_of_logs(filesystem, lost.place.logs), *_ledgers_of_journals(filesystem, journals)}
-    for ledger in sorted(found):
-        if ledger >= 0 and ledgers.storage_of(ledger) is storage:
-            ledgers.row_behind_a_loss(ledger)
-
-
-def _logs(filesystem: FileSystem, directories: Sequence[str]) -> list[LogFile]:
-    """Return the logs of ledger directories that may hold records."""
+def logs_with_records(filesystem: FileSystem, directories: Sequence[str]) -> list[LogFile]:
+    """Return the logs of ledger directories that may hold records. Raises StorageError."""
     logs = (log for directory in _inspected(filesystem, directories) for log in directory.logs)
     return [log for log in logs if log.size_bytes and not log.compaction]
 
@@ -290,7 +193,7 @@ def _flushed(
         return None
     number, count = number_of
     for journal_place in journals():
-        for path, journal in _journals(filesystem, journal_place.directory):
+        for path, journal in journals_in(filesystem, journal_place.directory):
             if journal > journal_place.mark.journal_id:
                 break
             end = journal_place.mark.offset if journal == journal_place.mark.journal_id else None
@@ -332,23 +235,14 @@ def _had_index_files(filesystem: FileSystem, place: IndexPlace) -> bool:
     return any(directory.has_idx_folders for directory in _inspected(filesystem, tuple(directories)))
 
 
-def _journals(filesystem: FileSystem, directory: str) -> list[tuple[str, int]]:
-    """Return path and id of each journal in a directory, which may not be there, the oldest first."""
-    if filesystem.status(directory) is None:
-        return []
-    found = map(parse_journal_name, filesystem.names(directory))
-    ids = sorted(each for each in found if each is not None)
-    return [(f"{directory}/{journal_name(each)}", each) for each in ids]
-
-
 def _unjournaled(
     filesystem: FileSystem,
     log: LogFile,
-    journaled: Callable[[], _JournaledEntries],
+    journaled: Callable[[], JournaledEntries],
     only: Callable[[int], bool] | None,
 ) -> tuple[int, int] | None:
     """Return ledger and entry of the first record of a log that no journal has; ``only`` of some ledgers."""
-    if only is not None and not any(map(only, _ledgers_of_log(filesystem, log))):
+    if only is not None and not any(map(only, ledgers_of_log(filesystem, log))):
         return None  # its map of ledgers says so, and its records need not be read
     try:
         scan = EntryLogScan(filesystem, log.path)
@@ -363,12 +257,8 @@ def _unjournaled(
     return None
 
 
-def _ledgers_of_logs(filesystem: FileSystem, directories: Sequence[str]) -> Iterator[int]:
-    for log in _logs(filesystem, directories):
-        yield from _ledgers_of_log(filesystem, log)
-
-
-def _ledgers_of_log(filesystem: FileSystem, log: LogFile) -> Iterable[int]:
+def ledgers_of_log(filesystem: FileSystem, log: LogFile) -> Iterable[int]:
+    """Return the ledgers of a log, none of one that is gone or whose ledgers cannot be known."""
     try:
         return read_log(filesystem, log.path, log.log_id).usage.ledgers
     except CorruptionError as error:
@@ -376,46 +266,3 @@ def _ledgers_of_log(filesystem: FileSystem, log: LogFile) -> Iterable[int]:
     except NotFoundError:
         pass
     return ()
-
-
-def _ledgers_of_journals(filesystem: FileSystem, directories: Sequence[str]) -> Iterator[int]:
-    """Return the ledgers of all records in the journals that are kept, also in front of the last mark."""
-    for directory in directories:
-        if filesystem.status(directory) is None:
-            continue
-        for journal in inspect_directory(filesystem, directory).journals:
-            with JournalScan(filesystem, journal.path) as scan:
-                for item in scan:
-                    if isinstance(item, EntryBatch):
-                        yield from set(item.ledgers)
-                    elif isinstance(item, MarkedRecord):
-                        yield item.ledger
-
-
-class _JournaledEntries:
-    """Which entries stand in journals behind the last marks: 8 bytes each."""
-
-    def __init__(self, filesystem: FileSystem, journals: Iterable[JournalPlace]) -> None:
-        self._entries: dict[int, array[int]] = {}
-        for place in journals:
-            self._read(filesystem, place)
-        for ledger, entries in self._entries.items():
-            self._entries[ledger] = array("q", sorted(entries))
-
-    def has(self, ledger: int, entry: int) -> bool:
-        """Return whether a journal has the entry."""
-        entries = self._entries.get(ledger)
-        if entries is None:
-            return False
-        at = bisect_left(entries, entry)
-        return at < len(entries) and entries[at] == entry
-
-    def _read(self, filesystem: FileSystem, place: JournalPlace) -> None:
-        for path, journal in _journals(filesystem, place.directory):
-            if journal < place.mark.journal_id:
-                continue
-            start = place.mark.offset if journal == place.mark.journal_id else 0
-            with JournalScan(filesystem, path, start=start) as scan:
-                for batch in scan.batches():
-                    for ledger, entry in zip(batch.ledgers, batch.entries, strict=True):
-                        self._entries.setdefault(ledger, array("q")).append(entry)

@@ -36,7 +36,8 @@ from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.journal_replay import JournalReplay
 from bkctl.engine.keyless_ledgers import KeylessLedgers
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.engine.lost_index import LostIndex, put_in_limbo
+from bkctl.engine.lost_index import LostIndex
+from bkctl.engine.lost_index_limbo import put_in_limbo
 from bkctl.engine.replay_report import DAMAGES_MAX, ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.errors import StorageError

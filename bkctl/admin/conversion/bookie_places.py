@@ -8,8 +8,9 @@ from posixpath import join, normpath
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.bookie import BookieConfig
 from bkctl.engine.checkpoint import LastMarks
+from bkctl.engine.journaled_entries import JournalPlace
 from bkctl.engine.ledger_storage import IndexPlace
-from bkctl.engine.lost_index import JournalPlace, find_lost_indexes
+from bkctl.engine.lost_index import find_lost_indexes
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.directory import (
     CONVERSION_NAME,

@@ -11,7 +11,7 @@ from bkctl.engine.db_storage.exchanged_directories import refuse_exchanged_direc
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.ledger_storage import LedgerStorage
-from bkctl.engine.lost_index import damaged_index, refuse_gone_indexes
+from bkctl.engine.lost_index_refusal import damaged_index, refuse_gone_indexes
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_parts import StorageChoice, StorageParts
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile

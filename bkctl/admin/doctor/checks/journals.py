@@ -19,7 +19,7 @@ from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, last_mark_name
 from bkctl.engine.journal_replay import missing_journals
-from bkctl.engine.lost_index import JournalPlace
+from bkctl.engine.journaled_entries import JournalPlace
 from bkctl.reporting import counted, listed
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.files.journals import verify_journals
