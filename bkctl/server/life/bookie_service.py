@@ -12,18 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import getpass
 import logging
 import socket
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bkctl.clock import Clock, SystemClock
-from bkctl.codec.bookie_service_info import BookieServiceInfo, Endpoint, encode_bookie_service_info
-from bkctl.codec.bookie_status import BookieMode, BookieStatus
 from bkctl.config.bookie import BookieConfig
 from bkctl.directories.cookie_rules import CookieDecision
 from bkctl.engine.bookie import Bookie
@@ -38,20 +34,24 @@ from bkctl.kvstore.profile import StoreProfile
 from bkctl.kvstore.reopening import ReopeningStore
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.api import MetadataStore, RegistrationEndedError, RegistrationMode
-from bkctl.server.life import mode_file, own_directories
+from bkctl.server.life import own_directories
+from bkctl.server.life.advertised_endpoints import advertised_endpoints
+from bkctl.server.life.bookie_port import bind_port, listening_host, naming_the_holder
 from bkctl.server.life.engine_settings import bookie_settings, server_settings
 from bkctl.server.life.http_ports import start_admin, start_metrics
 from bkctl.server.life.identity import SystemHostNames, bookie_id, require_permitted_user
 from bkctl.server.life.live_ledgers import LiveLedgers
 from bkctl.server.life.mode_registrar import ModeRegistrar
-from bkctl.server.life.new_bookie import decide_cookies, open_bookie_metadata, port_of_before
-from bkctl.server.life.port_holder import port_holder
+from bkctl.server.life.new_bookie import decide_cookies, open_bookie_metadata
+from bkctl.server.life.remembered_mode import RememberedMode
 from bkctl.server.prometheus.statistics_switch import turn_off
-from bkctl.server.wire.bookie_server import BookieServer, bind
+from bkctl.server.wire.bookie_server import BookieServer
 from bkctl.server.wire.tls import server_context
 from bkctl.vfs import WritableFileSystem
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from bkctl.replication.service import AutoRecovery
     from bkctl.server.life.autorecovery import AutoRecoveryDaemon
 
@@ -112,10 +112,10 @@ class BookieService:
         self._metadata: MetadataStore | None = None
         self._live_ledgers: LiveLedgers | None = None
         self._registrar: ModeRegistrar | None = None
-        self._sticky_read_only = False
-        # One operator at a time; the other lock is taken inside of it, too.
-        self._by_hand = threading.Lock()
-        self._remembering = threading.Lock()
+        self._tls: SSLContext | None = None
+        self._wanted_mode = RememberedMode(
+            config.disks, config.directories.ledgers, self.filesystem, self._clock
+        )
         self._stack = contextlib.AsyncExitStack()
 
     async def start(self) -> StartReport:
@@ -161,11 +161,12 @@ class BookieService:
         if config.identity.permitted_users:
             # Only then: a user id of a container may have no name.
             require_permitted_user(getpass.getuser(), config.identity.permitted_users)
-        tls = None if config.tls is None else server_context(config.tls)
+        self._tls = None if config.tls is None else server_context(config.tls)
         metadata = await asyncio.to_thread(self._open_metadata)
         self._require_stay()
-        host = self._listening_host()
-        bound = self._bind(host)
+        host = listening_host(config.identity)
+        bound = bind_port(config, host)
+        self._stack.callback(bound.close)
         port = int(bound.getsockname()[1])
         self.bookie_id = bookie_id(config.identity, port, SystemHostNames())
         decision = await asyncio.to_thread(self._claim_directories, metadata, port)
@@ -176,28 +177,13 @@ class BookieService:
         recovery = await asyncio.to_thread(self._start_engine)
         self._replaying = False
         self._require_stay()
-        assert self.bookie is not None
-        self.server = BookieServer(self.bookie, server_settings(config), self._clock, tls)
-        if not config.statistics.enabled:
-            turn_off(self.bookie, self.server)
-        try:
-            await self.server.start(bound)
-        except StorageError as error:
-            raise _naming_the_holder(error, port) from error.__cause__
-        self._stack.push_async_callback(self.server.stop)
-        http_port = await start_admin(self, self._stack)
-        metrics_port = await start_metrics(self, self._stack)
+        http_port, metrics_port = await self._open_ports(bound)
         if self.failure is not None:
             raise self.failure
-        await asyncio.to_thread(self._register, port, http_port, tls is not None)
+        await asyncio.to_thread(self._register, port, http_port)
         self.ready = True
         if config.autorecovery:
-            # The client and the replication behind it are a quarter of a start, and most bookies run neither.
-            from bkctl.server.life.autorecovery import AutoRecoveryDaemon
-
-            self._autorecovery = AutoRecoveryDaemon(config, self.bookie_id)
-            self._stack.push_async_callback(self._autorecovery.stop)
-            self._autorecovery.start()
+            self._begin_autorecovery()
         shown_host = self.bookie_id.rpartition(":")[0] if config.identity.bookie_id is None else host
         return StartReport(
             self.bookie_id,
@@ -210,6 +196,29 @@ class BookieService:
             metrics_port,
         )
 
+    async def _open_ports(self, bound: socket.socket) -> tuple[int | None, int | None]:
+        """Serve clients, then HTTP; give the ports of HTTP and of the metrics alone."""
+        assert self.bookie is not None
+        self.server = BookieServer(self.bookie, server_settings(self.config), self._clock, self._tls)
+        if not self.config.statistics.enabled:
+            turn_off(self.bookie, self.server)
+        port = int(bound.getsockname()[1])
+        try:
+            await self.server.start(bound)
+        except StorageError as error:
+            raise naming_the_holder(error, port) from error.__cause__
+        self._stack.push_async_callback(self.server.stop)
+        http_port = await start_admin(self, self._stack)
+        return http_port, await start_metrics(self, self._stack)
+
+    def _begin_autorecovery(self) -> None:
+        # The client and the replication behind it are a quarter of a start, and most bookies run neither.
+        from bkctl.server.life.autorecovery import AutoRecoveryDaemon
+
+        self._autorecovery = AutoRecoveryDaemon(self.config, self.bookie_id)
+        self._stack.push_async_callback(self._autorecovery.stop)
+        self._autorecovery.start()
+
     @property
     def metadata(self) -> MetadataStore | None:
         """The cluster's metadata, None before it is open."""
@@ -219,25 +228,6 @@ class BookieService:
     def autorecovery(self) -> AutoRecovery | None:
         """The autorecovery that runs beside the bookie, None while none does."""
         return None if self._autorecovery is None else self._autorecovery.recovery
-
-    def _listening_host(self) -> str:
-        """Return the address to bind; empty for every interface."""
-        identity = self.config.identity
-        if identity.loopback_only:
-            return "127.0.0.1"
-        if identity.listening_interface is None:
-            return ""
-        return SystemHostNames().address_of(identity.listening_interface)
-
-    def _bind(self, host: str) -> socket.socket:
-        """Bind a socket. Raises RefusedError naming the process that has the port, and StorageError."""
-        port = self.config.identity.port or port_of_before(self.config)
-        try:
-            bound = bind(host, port)
-        except StorageError as error:
-            raise _naming_the_holder(error, port) from error.__cause__
-        self._stack.callback(bound.close)
-        return bound
 
     def _open_metadata(self) -> MetadataStore:
         _log.debug("metadata is in %s", self.config.metadata.uri)
@@ -282,7 +272,7 @@ class BookieService:
         # It ends first: an error of it still stops a bookie that is not yet called clean.
         self._stack.push_async_callback(asyncio.to_thread, self._removal.close)
         report = bookie.start(accept_loss=self._accept_loss)
-        self._restore_mode(bookie)
+        self._wanted_mode.restore(bookie)
         own_directories.mark_dirty(self.filesystem, ledgers)
         return report
 
@@ -291,30 +281,10 @@ class BookieService:
         if bookie.failure is None and bookie.served:
             own_directories.clear_dirty(self.filesystem, self.config.directories.ledgers)
 
-    def _restore_mode(self, bookie: Bookie) -> None:
-        """Start read-only when configured so, or when an operator's word for it was remembered.
-
-        A mode that full disks had brought about is not: the disks were just looked at again. Nor is that of
-        the configuration, which says it at each start.
-        """
-        disks = self.config.disks
-        remembered = None
-        if disks.persist_status:
-            remembered = mode_file.read_mode(self.filesystem, self.config.directories.ledgers)
-        by_hand = remembered is not None and remembered.manual and remembered.mode is BookieMode.READ_ONLY
-        self._sticky_read_only = by_hand
-        if disks.force_read_only or by_hand:
-            bookie.set_read_only(True)
-
-    def _register(self, port: int, http_port: int | None, tls: bool) -> None:
+    def _register(self, port: int, http_port: int | None) -> None:
         assert self._metadata is not None
         assert self.bookie is not None
-        endpoints = [
-            Endpoint("bookie", port, self._host(port), "bookie-rpc", extensions=("tls",) if tls else ()),
-        ]
-        if http_port is not None:
-            endpoints.insert(0, Endpoint("httpserver", http_port, self.config.http.host, "http"))
-        service_info = encode_bookie_service_info(BookieServiceInfo(tuple(endpoints)))
+        service_info = advertised_endpoints(self.config, port, http_port)
         registration = self._metadata.registration
         if self._leaving:
             registration.leave()
@@ -326,11 +296,6 @@ class BookieService:
         self.registered = True
         self._stack.push_async_callback(self._unregister)
         self._registrar.start()
-
-    def _host(self, port: int) -> str:
-        """Return the address that clients are given: that of an id made of address and port."""
-        identity = replace(self.config.identity, bookie_id=None, allow_loopback=True)
-        return bookie_id(identity, port, SystemHostNames()).rpartition(":")[0]
 
     async def _unregister(self) -> None:
         assert self._metadata is not None
@@ -371,13 +336,7 @@ class BookieService:
         """Turn the bookie read-only by hand, or let its disks decide again; waits for its disks only."""
         if self.bookie is None:
             raise RefusedError("the bookie has not started yet")
-        if self.config.disks.force_read_only and not read_only:
-            raise RefusedError("forceReadOnlyBookie=true keeps this bookie read-only")
-        with self._by_hand:
-            self._sticky_read_only = read_only
-            self.bookie.set_read_only(read_only)
-            # Also where the disks have made the bookie read-only before, or leave it so.
-            self._remember_mode()
+        self._wanted_mode.set_by_hand(self.bookie, read_only)
 
     def register_mode(self) -> None:
         """Register a mode that has changed, unless the metadata store fails; waits for it."""
@@ -391,23 +350,13 @@ class BookieService:
             "read-only" if read_only else "writable",
             extra={"event": "mode_changed", "read_only": read_only},
         )
-        disks = self.config.disks
-        if read_only and not (disks.read_only_allowed or disks.force_read_only or self._sticky_read_only):
+        if read_only and not self._wanted_mode.may_be_read_only:
             self._failed(RefusedError("the disks are full, and readOnlyModeEnabled=false says to stop then"))
             return
-        if not disks.force_read_only:
-            self._remember_mode()
+        if self.bookie is not None:
+            self._wanted_mode.note_change(self.bookie)
         if self._registrar is not None:
             self._registrar.changed()
-
-    def _remember_mode(self) -> None:
-        """Write down the mode, if it is to be remembered: as it is when the turn of this call comes."""
-        if not self.config.disks.persist_status or self.bookie is None:
-            return
-        with self._remembering:
-            mode = BookieMode.READ_ONLY if self.bookie.read_only else BookieMode.READ_WRITE
-            status = BookieStatus(mode, self._clock.time_ms(), manual=self._sticky_read_only)
-            mode_file.write_mode(self.filesystem, self.config.directories.ledgers, status)
 
     def session_lost(self) -> None:
         """Note that the store has lost the session: other sessions see this bookie as down."""
@@ -440,18 +389,6 @@ class BookieService:
         self.failure = self.failure or error
         if self._on_failure is not None:
             self._loop.call_soon_threadsafe(self._on_failure, error)
-
-
-def _naming_the_holder(error: StorageError, port: int) -> BkctlError:
-    """Return a refusal that names the process that has the port; the error itself if it has another cause."""
-    cause = error.__cause__
-    if not isinstance(cause, OSError) or cause.errno != errno.EADDRINUSE:
-        return error
-    holder = port_holder(port) or "another process"
-    return RefusedError(
-        f"port {port} is taken by {holder}; stop it, or set another bookiePort (for a new bookie: "
-        "the port is part of its id)"
-    )
 
 
 def _open_store(path: str, profile: StoreProfile) -> KeyValueStore:

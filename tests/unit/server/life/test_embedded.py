@@ -17,7 +17,7 @@ from bkctl.errors import RefusedError, StorageError, UsageError
 from bkctl.metadata.registration import TreeRegistrationManager
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.http.admin import HttpAdmin
-from bkctl.server.life import bookie_service, own_directories
+from bkctl.server.life import bookie_port, bookie_service, own_directories
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 from bkctl.server.wire.bookie_server import BookieServer
 from bkctl.vfs import PosixFileSystem, SyncError
@@ -91,7 +91,7 @@ async def fails_later(*_: object, **__: object) -> None:
     ("where", "what", "how"),
     [
         (bookie_service, "open_bookie_metadata", fails),
-        (bookie_service, "bind", fails),
+        (bookie_port, "bind", fails),
         (bookie_service, "decide_cookies", fails),
         (own_directories, "make_current", fails),
         (own_directories, "stamp", fails),
