@@ -8,25 +8,23 @@ during the pass.
 
 from __future__ import annotations
 
-import platform
-import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from bkctl import __version__, _kernels
-from bkctl.errors import BkctlError, StorageError, UsageError
+from bkctl import __version__
+from bkctl.errors import UsageError
 from bkctl.pipeline.index_spaces import partial_spaces
 from bkctl.pipeline.jobs.index_audit import INDEX_AUDIT
-from bkctl.pipeline.results import CLEAN, FOUND, UNEXAMINED
+from bkctl.pipeline.results import CLEAN, FOUND
 from bkctl.pipeline.sets.base_rows import BaseUnreadError
 from bkctl.pipeline.sets.index_pass import read_indexes
 from bkctl.pipeline.sets.log_pass import Keep, file_state
-from bkctl.pipeline.sets.manifest import IndexState, Manifest, PartFile, SetFile
+from bkctl.pipeline.sets.manifest import SetFile
 from bkctl.pipeline.sets.parts import PartWriters
 from bkctl.pipeline.sets.reading import (
     ReadLogs,
@@ -45,6 +43,7 @@ from bkctl.pipeline.sets.rest_pass import (
     read_journals,
     read_suspects,
 )
+from bkctl.pipeline.sets.set_draft import SetDraft
 from bkctl.pipeline.sets.set_tables import OF_LOGS, OF_THE_REST, TABLES
 from bkctl.pipeline.sets.store import CompleteSet, SetStore, new_set_id
 from bkctl.pipeline.survey import (
@@ -53,13 +52,12 @@ from bkctl.pipeline.survey import (
     survey,
     unread_indexes,
 )
-from bkctl.pipeline.table_sets import lacking_directories, twin_directories
 from bkctl.pipeline.tables.ledger_source import known_digests
 from bkctl.pipeline.tables.options import TableOptions
-from bkctl.pipeline.tables.places import cookie_of, journal_files, log_files
+from bkctl.pipeline.tables.places import journal_files, log_files
 from bkctl.pipeline.tables.split import SplitFile, packed
 from bkctl.reporting import Phase, silent_phase
-from bkctl.scan.directory import COOKIE_NAME, inspect_directory, last_mark_of, read_small
+from bkctl.scan.directory import inspect_directory, last_mark_of
 from bkctl.vfs import FileSystem
 from bkctl.workers import Workers
 
@@ -170,14 +168,9 @@ class _Collection:
         self._options = replace(request.options, bookie=bookie)
         self._set_id = self._resumed() or new_set_id(int(started_s * 1000))
         self._place = store.place_of(bookie, self._set_id)
-        self._parts: dict[str, list[PartFile]] = defaultdict(list)
-        self._files: list[SetFile] = []
-        self._guards: list[str] = []
-        self._not_read: dict[str, str] = {}
+        self._draft = SetDraft(filesystem, self._place, bookie, self._set_id, rows, started_s)
         self._base = None if request.full else self._usable(store.newest(bookie))
-        self._indexes: list[IndexState] = []
         self._bytes_read = 0
-        self._damages = 0
 
     def _resumed(self) -> str | None:
         """Return the newest set of the bookie when it has no manifest."""
@@ -213,29 +206,29 @@ class _Collection:
         blocks = self._request.blocks
         asked = None if blocks is None else asked_blocks(blocks, self._bookie)
         self._write_bookies()
-        marks = self._read_journals()
+        self._read_journals()
         files = log_files(self._filesystem, self._surveyed.paths_with("runs"), self._options)
         looked_at = self._looked_at(files)
         there = [file for file in files if (file.dir, file.id) in looked_at]
         left, carried = self._carry(there, looked_at)
         self._read_logs(left, looked_at, phase)
         unread = self._read_indexes()
-        gone = len(files) - len(there) + sum(file.state == "gone" for file in self._files)
+        gone = len(files) - len(there) + sum(file.state == "gone" for file in self._draft.files)
         gone += sum(
             file.state in ("read", "carried") and self._filesystem.status(file.path) is None
-            for file in self._files
+            for file in self._draft.files
             if file.kind == "entry_log"
         )
         if gone:
-            self._guards.append(
+            self._draft.guards.append(
                 f"{gone} entry logs went away while files were read: a running bookie compacts. What it "
                 "copied out of them may be in no table"
             )
         if asked is not None:
             self._read_blocks(asked)
-        manifest = self._manifest(marks, unread, gone)
+        manifest = self._draft.manifest(unread, gone, self._digest_known(), self._base)
         complete = self._store.publish(manifest)
-        logs = [file for file in self._files if file.kind == "entry_log"]
+        logs = [file for file in self._draft.files if file.kind == "entry_log"]
         return Collected(
             complete,
             sum(file.state == "read" for file in logs),
@@ -247,8 +240,8 @@ class _Collection:
     def _write_bookies(self) -> None:
         with PartWriters(self._place, OF_THE_REST) as writers:
             writers.add("bookies", pa.Table.from_pylist(self._rows, TABLES["bookies"]).to_batches())
-            self._take(writers.close())
-        self._guards += partial_spaces(self._rows)
+            self._draft.take(writers.close())
+        self._draft.guards += partial_spaces(self._rows)
 
     def _looked_at(self, files: Sequence[SplitFile]) -> dict[tuple[str, int], SetFile]:
         found = {}
@@ -258,44 +251,28 @@ class _Collection:
                 found[file.dir, file.id] = state
         return found
 
-    def _read_journals(self) -> list[dict[str, Any]]:
+    def _read_journals(self) -> None:
         paths = self._surveyed.paths_with("journal")
-        marks = []
         for path in self._surveyed.paths:
             for directory in path.directories:
                 if directory.journals:
                     inspected = inspect_directory(self._filesystem, directory.path)
                     mark = last_mark_of(self._filesystem, inspected)
                     if mark is not None:
-                        marks.append(
+                        self._draft.last_marks.append(
                             {"dir": directory.path, "journal_id": mark.journal_id, "offset": mark.offset}
                         )
         if not paths:
-            self._guards.append("no journals were given: what is only in a journal is not known")
-            return marks
+            self._draft.guards.append("no journals were given: what is only in a journal is not known")
+            return
         for file in journal_files(self._filesystem, paths, self._options):
             state = file_state(self._filesystem, "journal", file)
             if state is not None:
-                self._files.append(replace(state, read_ms=int(time.time() * 1000)))
+                self._draft.files.append(replace(state, read_ms=int(time.time() * 1000)))
         with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
             read_journals(paths, replace(self._options, digest="off", metadata=None), writers.add)
-            read_journal_damage(paths, self._options, self._counting(writers))
-            self._take(writers.close())
-        return marks
-
-    def _counting(self, writers: PartWriters) -> Keep:
-        """Return what writes rows of journals and indexes; of these all of ``verification`` are damage."""
-
-        def keep(table: str, batches: Iterable[pa.RecordBatch]) -> None:
-            for batch in batches:
-                self._damages += batch.num_rows if table == "verification" else 0
-                writers.add(table, (batch,))
-
-        return keep
-
-    def _take(self, parts: dict[str, PartFile]) -> None:
-        for table, part in parts.items():
-            self._parts[table].append(part)
+            read_journal_damage(paths, self._options, self._draft.counting(writers))
+            self._draft.take(writers.close())
 
     def _carry(
         self, files: Sequence[SplitFile], looked_at: dict[tuple[str, int], SetFile]
@@ -332,17 +309,17 @@ class _Collection:
             with PartWriters(self._place, OF_LOGS) as writers:
                 for table, schema in OF_LOGS.items():
                     writers.add(table, carried_rows(base, table, schema, kept))
-                self._take(writers.close())
+                self._draft.take(writers.close())
         except BaseUnreadError as error:
-            self._guards.append(f"nothing was taken over from the set before: {error}")
+            self._draft.guards.append(f"nothing was taken over from the set before: {error}")
             self._base = None
             return set()
-        self._files += carried.values()
+        self._draft.files += carried.values()
         return set(carried)
 
     def _keep(self, done: ReadLogs) -> None:
-        self._files += done.files
-        self._take(dict(done.parts))
+        self._draft.files += done.files
+        self._draft.take(dict(done.parts))
 
     def _read_logs(
         self, files: Sequence[SplitFile], looked_at: dict[tuple[str, int], SetFile], phase: Phase
@@ -372,27 +349,29 @@ class _Collection:
         options = self._options
         unread = unread_indexes(self._filesystem, self._surveyed, self._bookie)
         for path, reason in sorted(unread.items()):
-            self._guards.append(f"the index of {path} is left out: {reason}; 'bkctl doctor' says what to do")
+            self._draft.guards.append(
+                f"the index of {path} is left out: {reason}; 'bkctl doctor' says what to do"
+            )
         paths = self._surveyed.paths_with("index_runs")
         if not paths:
-            self._guards.append("no indexes were given: tables of indexes are empty")
+            self._draft.guards.append("no indexes were given: tables of indexes are empty")
             return unread
         narrowed = replace(options, without_indexes=frozenset(unread), digest="off", metadata=None)
-        damages = self._damages
+        damages = self._draft.damages
         try:
             self._read_locations(unread, paths, narrowed, self._base)
         except BaseUnreadError as error:
-            self._guards.append(f"no locations were taken over from the set before: {error}")
-            self._damages = damages
+            self._draft.guards.append(f"no locations were taken over from the set before: {error}")
+            self._draft.damages = damages
             self._read_locations(unread, paths, narrowed, None)
         reads = {"bookies", "logs", "runs", "index_runs", "index_ledgers"}
-        parts = {name: self._loadable(name) for name in sorted(reads)}
+        parts = {name: self._draft.loadable(name) for name in sorted(reads)}
         paths = request_paths(self._surveyed)
 
         def suspects(keep: Keep) -> str | None:
-            return read_suspects(INDEX_AUDIT, parts, paths, narrowed, keep, self._memory())
+            return read_suspects(INDEX_AUDIT, parts, paths, narrowed, keep, self._request.memory_bytes)
 
-        self._read_again("suspect_entries", suspects)
+        self._draft.read_again("suspect_entries", suspects)
         return unread
 
     def _read_locations(
@@ -403,121 +382,17 @@ class _Collection:
         base: CompleteSet | None,
     ) -> None:
         with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
-            keep_unread_indexes(unread, paths, self._options, self._counting(writers))
-            self._indexes = read_indexes(paths, narrowed, self._counting(writers), base)
-            self._take(writers.close())
+            keep_unread_indexes(unread, paths, self._options, self._draft.counting(writers))
+            self._draft.indexes = read_indexes(paths, narrowed, self._draft.counting(writers), base)
+            self._draft.take(writers.close())
 
     def _read_blocks(self, asked: pa.Table) -> None:
         def replicas(keep: Keep) -> None:
             read_blocks(asked, self._surveyed.paths_with("runs"), self._options, keep)
 
-        self._read_again("replicas", replicas)
-
-    def _read_again(self, table: str, read: Callable[[Keep], str | None]) -> None:
-        """Write a table for which entry logs are read once more; of which one may be that cannot be read."""
-        try:
-            with PartWriters(self._place, OF_THE_REST) as writers:
-                why = read(writers.add)
-                self._take(writers.close())
-        except StorageError as error:
-            if not self._unreadable():
-                raise
-            why = f"table {table} is empty: {error}"
-        if why is not None:
-            self._not_read[table] = why
-            self._guards.append(why)
-
-    def _unreadable(self) -> list[SetFile]:
-        return [file for file in self._files if file.state == "unreadable"]
-
-    def _memory(self) -> int:
-        return self._request.memory_bytes
-
-    def _loadable(self, table: str) -> list[str]:
-        """Return the files of a table so far; one without rows where there is none."""
-        if not self._parts[table]:
-            writer_schema = TABLES[table]
-            self._parts[table].append(_empty_part(self._place, table, writer_schema))
-        return [self._place.text_of(part.name) for part in self._parts[table]]
-
-    # ------------------------------------------------------------------------------------------- publication
-
-    def _manifest(self, marks: list[dict[str, Any]], unread: dict[str, str], gone: int) -> Manifest:
-        for why in twin_directories(self._rows).values():
-            self._guards.append(f"bookie {self._bookie}: {why}; are there two copies of it? Name one of them")
-            self._not_read["bookies"] = why
-        for table in TABLES:
-            if not self._parts[table]:
-                self._parts[table].append(_empty_part(self._place, table, TABLES[table]))
-        damage = [file for file in self._files if not file.whole]
-        unreadable = self._unreadable()
-        for file in unreadable:
-            self._guards.append(f"{file.path} could not be read: what it holds is not known")
-        if unreadable:
-            # Table "verification" has a damage for each.
-            lacking = (table for table in OF_LOGS if table != "verification")
-            self._not_read |= dict.fromkeys(lacking, f"{len(unreadable)} entry logs could not be read")
-        not_given = list(lacking_directories(self._rows))
-        self._guards += not_given
-        verdict = FOUND if damage or self._damages else CLEAN
-        if gone or unread or not_given or self._not_read:
-            verdict = UNEXAMINED
-        base = self._base
-        return Manifest(
-            bookie=self._bookie,
-            set_id=self._set_id,
-            instance_id=self._instance_id(),
-            host=socket.gethostname(),
-            cookie=self._cookie_text(),
-            dirs=tuple(sorted(row["dir"] for row in self._rows)),
-            started_ms=int(self._started_s * 1000),
-            ended_ms=int(time.time() * 1000),
-            version=__version__,
-            kernel=f"{platform.system()} {platform.release()}, {_kernels.IMPL} kernels",
-            digest_known=self._digest_known(),
-            verdict=verdict,
-            guards=tuple(dict.fromkeys(self._guards)),
-            unread_indexes=tuple(sorted(unread)),
-            logs_gone=gone,
-            not_read=self._not_read,
-            last_marks=tuple(marks),
-            tables={name: tuple(self._parts[name]) for name in TABLES},
-            files=tuple(sorted(self._files, key=lambda file: (file.kind, file.dir, file.id))),
-            bookies=tuple(self._rows),
-            base=None if base is None else base.manifest.set_id,
-            indexes=tuple(self._indexes),
-        )
-
-    def _instance_id(self) -> str | None:
-        for row in self._rows:
-            cookie = cookie_of(self._filesystem, row["dir"])
-            if cookie is not None and cookie.instance_id:
-                return cookie.instance_id
-        return None
-
-    def _cookie_text(self) -> str | None:
-        for row in self._rows:
-            try:
-                data = read_small(self._filesystem, f"{row['dir']}/{COOKIE_NAME}")
-            except BkctlError:
-                continue
-            return data.decode("utf-8", "replace")
-        return None
+        self._draft.read_again("replicas", replicas)
 
 
 def request_paths(surveyed: Survey) -> tuple[str, ...]:
     """Return the paths with entry logs or indexes."""
     return tuple(dict.fromkeys((*surveyed.paths_with("runs"), *surveyed.paths_with("index_runs"))))
-
-
-def _empty_part(place: Any, table: str, schema: pa.Schema) -> PartFile:
-    """Write a file without rows, so that the columns of the table are known."""
-    import secrets
-
-    import pyarrow.parquet as pq
-
-    name = f"{table}/part-{secrets.token_hex(8)}.parquet"
-    with place.opened(name) as stream:
-        pq.write_table(schema.empty_table(), stream)
-        size = int(stream.tell())
-    return PartFile(name, 0, size)
