@@ -23,6 +23,7 @@ from tests.support.transcript import DATA
 DEMO = DATA / "demo"
 HOUR_MS = 3_600_000
 KEYS = (Key("name", "string", "n"), Key("free_bytes", "int", "b"), Key("detail", "string", "d", wide=True))
+SHARES = (Key("name", "string", "n"), Key("share", "number", "s"))
 ROWS = [
     {"name": "b", "free_bytes": 70_000_000_000, "detail": "x"},
     {"name": "a", "free_bytes": 5, "detail": "y"},
@@ -44,6 +45,17 @@ class Room:
 def test_sizes(count: int, text: str) -> None:
     assert human_bytes(count) == text
     assert human("free_bytes", count) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0, "0%"), (0.0, "0%"), (0.00004, "<0.1%"), (0.0005, "0.1%"), (0.7084, "70.8%"), (0.9971, "99.7%"),
+     (0.99996, "99.9%"), (1.0, "100%")],
+)  # fmt: skip
+def test_shares(share: float, text: str) -> None:
+    for key in ("share", "share_not_judged", "live_ratio", "disk_fullness", "read_cache_hit_rate"):
+        assert human(key, share) == text
+    assert human("threshold", share) == human("seconds", share) == str(share)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +121,15 @@ def test_a_table_rounds_and_everything_else_is_exact(capsys: pytest.CaptureFixtu
     rows = [json.loads(line) for line in shown(ViewOptions(), Format.NDJSON, capsys).splitlines()]
     assert rows == ROWS
     assert shown(ViewOptions(), Format.CSV, capsys).splitlines()[1] == "b,70000000000,x"
+
+
+def test_a_share_is_exact_but_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"name": "a", "share": 0.9971}]
+    write_rows(rows, SHARES, Format.TABLE)
+    assert "99.7%" in capsys.readouterr().out
+    for form, line in ((Format.NDJSON, '{"name":"a","share":0.9971}'), (Format.CSV, "a,0.9971")):
+        write_rows(rows, SHARES, form)
+        assert line in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""Values as people read them in a table: sizes, times, lists, and verdicts in their colours.
+"""Values as people read them in a table: sizes, shares, times, lists, and verdicts in their colours.
 
 JSON, NDJSON and CSV have the exact values; a table is for eyes. The meaning of a value follows from its key:
-``bytes`` and ``..._bytes`` count bytes, ``..._ms`` is a time when it is as large as a time since 1970 is.
+``bytes`` and ``..._bytes`` count bytes, ``share``, ``..._ratio`` and the like are parts of a whole,
+``..._ms`` is a time when it is as large as a time since 1970 is.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ _BYTE_KEYS = {"bytes", "length"}
 _BASE64_KEYS = {"custom_metadata"}
 #: Keys whose few bytes are looked at one by one.
 _EXACT_KEYS = {"key_bytes", "payload_bytes"}
+#: How keys end whose numbers are parts of a whole, 0 to 1. A threshold is none of them: it is shown as it is
+#: written on a command line.
+_SHARE_ENDINGS = ("share", "share_not_judged", "_ratio", "_fullness", "_hit_rate")
+#: The least share that is not rounded to nothing.
+_SHARE_MIN = 0.0005
 #: A number of milliseconds this large is a time since 1970 (after 1973), no duration.
 _TIME_MS_MIN = 100_000_000_000
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -43,6 +49,11 @@ def is_bytes(key: str) -> bool:
     return key in _BYTE_KEYS or (key.endswith("_bytes") and key not in _EXACT_KEYS)
 
 
+def is_share(key: str) -> bool:
+    """Return whether a key's value is a part of a whole, 0 to 1."""
+    return key.endswith(_SHARE_ENDINGS)
+
+
 def heading(key: str, value: Any) -> str:
     """Return the heading of a column: the key, without the unit that its values show by themselves."""
     if is_bytes(key) and key.endswith("_bytes") and type(value) is int:
@@ -54,6 +65,8 @@ def human(key: str, value: Any, *, whole: bool = False, now_ms: float | None = N
     """Return a value as people read it; ``whole`` is for one thing, where a time has its date as well."""
     if type(value) is int and is_bytes(key):
         return human_bytes(value)
+    if type(value) in (int, float) and is_share(key):
+        return human_share(value)
     if _is_time(key, value):
         age = human_age(value, now_ms)
         return f"{_date(value)} ({age})" if whole else age
@@ -70,6 +83,17 @@ def human_bytes(count: int) -> str:
             break
         value /= 1024
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def human_share(share: float) -> str:
+    """Return a part of a whole in percent: ``70.8%``; only all of it is ``100%``, only nothing is ``0%``."""
+    if share in (0, 1):
+        return f"{share:.0%}"
+    if 0 < share < _SHARE_MIN:
+        return "<0.1%"
+    if 1 - _SHARE_MIN <= share < 1:
+        return "99.9%"
+    return f"{share:.1%}"
 
 
 def human_age(time_ms: float, now_ms: float | None = None) -> str:

@@ -5,9 +5,9 @@ what ``--schema`` prints. Without ``-o`` a terminal gets a table; a pipe gets ND
 for one. Rows are dictionaries or dataclasses, pass through one at a time, and a key that a row lacks is
 left out of JSON and empty in a table or CSV; a key that the schema does not know is our bug.
 
-A table is for people: its sizes and times are rounded (:mod:`human_values`), verdicts have colours on a
-terminal, and keys that a schema calls ``wide`` stand only in ``-o wide``. Everything else is exact. Which
-rows and columns are written at all is the command line's choice (:mod:`view_options`).
+A table is for people: its sizes, shares and times are rounded (:mod:`human_values`), verdicts have colours
+on a terminal, and keys that a schema calls ``wide`` stand only in ``-o wide``. Everything else is exact.
+Which rows and columns are written at all is the command line's choice (:mod:`view_options`).
 
 Only a table holds rows back: up to :data:`PAGE_ROWS` of them, for the widths of its columns; then the page
 is drawn and the next one starts with its own header. On a terminal that is too narrow, where numbers would be

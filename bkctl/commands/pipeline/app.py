@@ -10,6 +10,7 @@ import typer
 
 from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption
+from bkctl.commands.frame.human_values import human, is_share
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PasswordOptions, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
@@ -396,8 +397,14 @@ def _show(job: Job, outcome: Outcome, output: Format | None) -> None:
     head = {key: row[key] for key in ("job", "verdict", "engine", "seconds", "out")}
     write_one(head, RUN_SCHEMA, Format.TABLE)
     counts = [
-        {"count": column.name, "value": for_people(outcome.counts[column.name]), "meaning": column.meaning}
+        {
+            "count": column.name,
+            # The key of this column does not say that a value is a share.
+            "value": human(column.name, value) if is_share(column.name) else for_people(value),
+            "meaning": column.meaning,
+        }
         for column in job.result("summary").columns
+        for value in (outcome.counts[column.name],)
     ]
     names = (Key("count", "string", ""), Key("value", "number", ""), Key("meaning", "string", ""))
     sys.stdout.write("\n")
@@ -410,7 +417,10 @@ def _show(job: Job, outcome: Outcome, output: Format | None) -> None:
         sys.stdout.write(f"\n{result.name}: {result.summary} ({total}{shown})\n")
         columns = tuple(Key(column.name, column.type, column.meaning) for column in result.columns)
         rows = first_rows(outcome, result, result.order, _ROWS_SHOWN)
-        shown_rows = [{name: for_people(value) for name, value in row.items()} for row in rows]
+        shown_rows = [
+            {name: value if is_share(name) else for_people(value) for name, value in row.items()}
+            for row in rows
+        ]
         write_rows(shown_rows, columns, Format.TABLE)
     for guard in outcome.guards:
         sys.stderr.write(f"bkctl: note: {guard}\n")
