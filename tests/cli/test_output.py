@@ -150,14 +150,14 @@ def test_a_narrow_terminal_gets_every_value_whole(monkeypatch: pytest.MonkeyPatc
         "length_in             7 B\n"
         "bookies               a:3181\n"
         "                      b:3181\n"
-        "last_entry_of_it",
+        "last_entry_of_it      -",
         "ledger                2\n"
         "state                 OPEN\n"
         "made_at_milliseconds  1795303760401\n"
         "length_in             7 B\n"
         "bookies               a:3181\n"
         "                      b:3181\n"
-        "last_entry_of_it\n",
+        "last_entry_of_it      -\n",
     ]
     wide = on_a_screen(monkeypatch, 120, rows)
     assert "1795303760400" in wide
@@ -176,11 +176,13 @@ def test_a_row_has_no_line_for_what_only_rows_of_another_kind_say(monkeypatch: p
         for kind, path, records in (("log", "/data/1.log", None), ("copy", "/data/2.log", 7))
     ]
     assert on_a_screen(monkeypatch, 40, rows).split("\n\n") == [
-        "kind                       log\na_path_of_a_log            /data/1.log\nwhat_else_there_is_to_say",
+        "kind                       log\n"
+        "a_path_of_a_log            /data/1.log\n"
+        "what_else_there_is_to_say  -",
         "kind                       copy\n"
         "a_path_of_a_log            /data/2.log\n"
         "records_of_the_copy        7\n"
-        "what_else_there_is_to_say\n",
+        "what_else_there_is_to_say  -\n",
     ]
 
 

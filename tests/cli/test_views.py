@@ -76,7 +76,7 @@ def test_times(ago_ms: int, text: str) -> None:
 
 def test_a_duration_is_no_time_and_a_time_of_one_thing_has_its_date() -> None:
     assert human("p99_ms", 12) == "12"
-    assert human("ctime_ms", None) == ""
+    assert human("ctime_ms", None) == "-"
     assert human("ctime_ms", 1_795_363_325_231, whole=True).startswith("2026-11-22 16:02:05 UTC (")
     assert human("ctime_ms", 2**62, whole=True)
     assert (heading("ctime_ms", 1_795_363_325_231), heading("p99_ms", 12)) == ("ctime", "p99_ms")
@@ -202,6 +202,21 @@ def test_lines_of_bulk_rows_heed_the_view(run_cli: Any) -> None:
     assert [list(json.loads(line)) for line in some] == [["ledger", "entry"]] * 3
     highest = max(json.loads(line)["entry"] for line in every)
     assert json.loads(some[0])["entry"] == highest
+
+
+@pytest.mark.parametrize("value", [None, "", [], (), {}, {"auth": None}])
+def test_nothing_is_a_dash(value: object) -> None:
+    assert human("x", value) == human("free_bytes", value) == "-"
+
+
+def test_a_column_that_begins_with_nothing_is_one_of_what_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"name": "a", "free_bytes": None}, {"name": "b", "free_bytes": 70_000_000_000}, {"name": "c"}]
+    write_rows(rows, KEYS, Format.TABLE)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["name", "free"]
+    assert lines[2:] == ["a             -", "b      65.2 GiB", "c             -"]
+    write_rows(rows, KEYS, Format.CSV)
+    assert capsys.readouterr().out.splitlines()[1:] == ["a,", "b,70000000000", "c,"]
 
 
 def test_nothing_is_said_to_be_nothing(capsys: pytest.CaptureFixture[str]) -> None:

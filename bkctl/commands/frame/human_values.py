@@ -16,6 +16,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+#: Stands where there is nothing to show: a blank would look like a line that was cut off.
+NOTHING = "-"
 #: Keys that count bytes although their name does not say so.
 _BYTE_KEYS = {"bytes", "length"}
 #: Keys with names and values, of which the values are bytes in base64.
@@ -62,7 +64,14 @@ def heading(key: str, value: Any) -> str:
 
 
 def human(key: str, value: Any, *, whole: bool = False, now_ms: float | None = None) -> str:
-    """Return a value as people read it; ``whole`` is for one thing, where a time has its date as well."""
+    """Return a value as people read it, never an empty text: null and what is empty are :data:`NOTHING`.
+
+    ``whole`` is for one thing, where a time has its date as well.
+    """
+    return _human(key, value, whole=whole, now_ms=now_ms) or NOTHING
+
+
+def _human(key: str, value: Any, *, whole: bool, now_ms: float | None) -> str:
     if type(value) is int and is_bytes(key):
         return human_bytes(value)
     if type(value) in (int, float) and is_share(key):
@@ -156,8 +165,6 @@ def _text(value: Any) -> str:
     value = _fields(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_inner(name, each)}" for name, each in value.items() if each is not None)
-    if isinstance(value, list) and not value:
-        return "-"
     if isinstance(value, list):
         apart = "; " if any(isinstance(each, Mapping) for each in value) else ", "
         return apart.join(_inner("", each) for each in value)

@@ -3,7 +3,8 @@
 A command declares its keys once (:data:`Schema`); they are the columns of a table, the header of CSV, and
 what ``--schema`` prints. Without ``-o`` a terminal gets a table; a pipe gets NDJSON for many rows and JSON
 for one. Rows are dictionaries or dataclasses, pass through one at a time, and a key that a row lacks is
-left out of JSON and empty in a table or CSV; a key that the schema does not know is our bug.
+left out of JSON, empty in CSV and ``-`` in a table, as null is; a key that the schema does not know is our
+bug.
 
 A table is for people: its sizes, shares and times are rounded (:mod:`human_values`), verdicts have colours
 on a terminal, and keys that a schema calls ``wide`` stand only in ``-o wide``. Everything else is exact.
@@ -251,8 +252,9 @@ def _write_table(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
     while page := list(islice(rows, PAGE_ROWS)):
         names = [key.key for key in schema if any(key.key in row for row in page)]
         cells = [[escaped(human(name, row.get(name))) for name in names] for row in page]
-        if not _drawn(names, cells, stream, page[0]):
-            filled = {name for name in names if any(row.get(name) is not None for row in page)}
+        # Rows that have nothing in a column do not say which kind of column it is.
+        filled = {name: row[name] for row in reversed(page) for name in names if row.get(name) is not None}
+        if not _drawn(names, cells, stream, filled):
             for number, row in enumerate(page, count):
                 stream.write("\n" if number else "")
                 # A key that is empty here, and filled in other rows, belongs to rows of another kind.
@@ -286,7 +288,7 @@ def _write_fields(row: Row, stream: TextIO) -> None:
 
 
 def _drawn(names: list[str], cells: list[list[str]], stream: TextIO, first: Row) -> bool:
-    """Draw a table, unless the terminal is too narrow for it."""
+    """Draw a table, unless the terminal is too narrow for it; ``first`` has a value of each column."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
