@@ -101,6 +101,8 @@ def test_every_format_has_the_same_bookies(run_cli: Run, cluster: LocalCluster) 
     assert (rows[0]["bottleneck"], rows[0]["why"]) == ("none", "idle") or rows[0]["bottleneck"] == "cpu"
     table = run_cli(*words, "-o", "table").stdout
     assert all(bookie in table for bookie in ids(cluster))
+    chosen = run_cli(*words, "-o", "csv", "--columns", "mode,bookie", "--sort=-bookie", "--limit", "1")
+    assert chosen == (0, f"mode,bookie\nrw,{ids(cluster)[-1]}\n", "")
 
 
 def test_the_environment_names_the_cluster_unless_urls_do(
@@ -162,6 +164,11 @@ def test_a_recording_that_is_full_is_told_of_on_stderr(run_cli: Run, url: str, t
         ((), "the screen needs a terminal; without one: 'bkctl top --once -o json'"),
         (("-o", "json"), "-o json prints one sample: add --once"),
         (("-o", "table"), "-o table prints one sample: add --once"),
+        (("--once", "-o", "json", "--limit", "1"), "--limit and --no-headers choose among rows of"),
+        (("--once", "-o", "ndjson", "--columns", "bookie"), "add --once, and -o table or -o csv"),
+        (("-o", "ndjson", "--no-headers"), "add --once, and -o table or -o csv"),
+        (("--sort", "mode"), "add --once, and -o table or -o csv"),
+        (("--once", "-o", "csv", "--columns", "disk"), "--columns: no key 'disk'; there are bookie, mode,"),
         (("--once", "--url", "h:1"), "--url h:1: expected http://host:port"),
         (("--once", "--interval", "1ms"), "--interval 1 ms: from 100 ms to 1h"),
         (("--once", "--interval", "2h"), "from 100 ms to 1h"),

@@ -54,13 +54,14 @@ class WatchOptions:
 
 
 def takes(
-    schema: Schema | None = None, *, one: bool = False, watch: bool = False
+    schema: Schema | None = None, *, one: bool = False, rows: Schema | None = None, watch: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that expands the groups of a command.
 
     With a schema it also adds ``--schema``, and the choice of rows and columns unless the command is about
-    ``one`` thing; ``watch`` adds ``--watch``.
+    ``one`` thing; ``rows`` are the keys of what such a command lists in a table. ``watch`` adds ``--watch``.
     """
+    listed = rows if one else schema
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
@@ -73,7 +74,7 @@ def takes(
         if watch:
             parameters += _options(_WATCH, WatchOptions, Parameter.empty)
         if schema is not None:
-            if not one:
+            if listed is not None:
                 parameters += _options(_VIEW, ViewOptions, Parameter.empty)
             parameters += _options(_SCHEMA, Annotated[bool, schema_option(schema)], False)
 
@@ -83,9 +84,9 @@ def takes(
         def run(**values: Any) -> None:
             values.pop(_SCHEMA, None)
             view, watching = ViewOptions(), WatchOptions()
-            if schema is not None and not one:
+            if listed is not None:
                 view = _filled(ViewOptions, values)
-                view.check([key.key for key in schema])
+                view.check([key.key for key in listed])
             if watch:
                 watching = _filled(WatchOptions, values)
             taken = {name: _filled(group, values) for name, group in groups.items()}

@@ -51,6 +51,11 @@ class ViewOptions:
     ] = False
 
     @property
+    def is_given(self) -> bool:
+        """Return whether the command line chooses anything."""
+        return self.no_headers or not self.is_plain
+
+    @property
     def is_plain(self) -> bool:
         """Return whether every row is written as it comes, with all its keys."""
         return self.columns is None and self.sort is None and self.limit is None

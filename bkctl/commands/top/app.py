@@ -16,6 +16,7 @@ from bkctl.commands.frame.durations import parse_duration_ms
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import URL_VARIABLE, OutputOption, noun_app, url_unless
 from bkctl.commands.frame.output import Format, chosen_format, write_one, write_rows
+from bkctl.commands.frame.view_options import current_view
 from bkctl.commands.top.keys import ROW_SCHEMA, SAMPLE_SCHEMA
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
@@ -90,7 +91,7 @@ AsciiOption = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII char
 
 
 @app.command()
-@takes(SAMPLE_SCHEMA, one=True)
+@takes(SAMPLE_SCHEMA, one=True, rows=ROW_SCHEMA)
 def top_command(
     ctx: typer.Context,
     url: UrlOption = None,
@@ -116,6 +117,10 @@ def top_command(
     prints a sample every interval, and with --replay every sample of the recording. Exit code with --once:
     3 when some bookies do not answer, 5 when none does.
 
+    --columns, --sort, --limit and --no-headers go with --once and a table or CSV, whose keys are bookie,
+    mode, adds_per_s, reads_per_s, add_p99_ms, read_p99_ms, journal_sync_p99_ms, write_cache_fullness,
+    read_cache_hit_rate, disk_fullness, bottleneck and why.
+
     Examples:
 
       bkctl top --metadata zk://localhost:2181/ledgers
@@ -123,6 +128,8 @@ def top_command(
       bkctl top --url http://bookie-1:8080 --url http://bookie-2:8000 --interval 5s
 
       bkctl top --once -o json
+
+      bkctl top --once -o table --columns bookie,disk_fullness --sort=-disk_fullness
 
       bkctl top --record incident.ndjson
 
@@ -148,18 +155,34 @@ def top_command(
         elif once:
             _print_once(source, interval_s, output)
         else:
-            from bkctl.tui.app import run_top
-            from bkctl.tui.themes import TERMINAL
-
-            code = run_top(
-                source,
-                interval_s,
-                no_color=no_color,
-                ascii_only=ascii_only,
-                orders=_orders() if write else None,
-                theme=theme or TERMINAL,
+            orders = _orders() if write else None
+            _show_screen(
+                source, interval_s, no_color=no_color, ascii_only=ascii_only, orders=orders, theme=theme
             )
-            raise typer.Exit(code)
+
+
+def _show_screen(
+    source: SampleSource,
+    interval_s: float,
+    *,
+    no_color: bool,
+    ascii_only: bool,
+    orders: Orders | None,
+    theme: str | None,
+) -> None:
+    """Run the screen until it is left, which ends the command."""
+    from bkctl.tui.app import run_top
+    from bkctl.tui.themes import TERMINAL
+
+    code = run_top(
+        source,
+        interval_s,
+        no_color=no_color,
+        ascii_only=ascii_only,
+        orders=orders,
+        theme=theme or TERMINAL,
+    )
+    raise typer.Exit(code)
 
 
 def _orders() -> Orders:
@@ -191,6 +214,12 @@ def _check(
         raise UsageError("--write is for the screen over live bookies")
     if replay is not None and (url or record):
         raise UsageError("--replay shows a recording: it goes with neither --url nor --record")
+    has_rows = once and chosen_format(output, one=True) in (Format.TABLE, Format.CSV)
+    if current_view().is_given and not has_rows:
+        raise UsageError(
+            "--columns, --sort, --limit and --no-headers choose among rows of bookies: "
+            "add --once, and -o table or -o csv"
+        )
     if once or stream:
         return
     if output is not None:
