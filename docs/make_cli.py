@@ -25,13 +25,13 @@ their meaning; new ones may be added. `-o json` is one array, or one object for 
 which of the two follows from the arguments alone, never from what is found. `ledger show 42` and `ledger
 recover 42` name one thing and give an object; several ids, `--all-open` or a folder give an array, also with
 one row or none. `-o ndjson` is one object a line. In a pipe the default is ndjson for many rows, json for
-one. Data goes to stdout, messages to stderr. A table is for people: sizes, shares and times are rounded
-there, and `-o wide` has the columns that it leaves out; no program should read it. Every command that lists
-rows, but for `ledger tail`, which writes them as they come and may never end, takes `--columns KEY,...`,
-`--sort [-]KEY`, `--limit N` and `--no-headers`: they choose what is written, never what is examined, and the
-exit code is that of all rows. `top --once` takes them with `-o table` and `-o csv`, which have a row a
-bookie; its JSON is one object. Ids are decimal numbers in JSON; on the command line `28`, `0x1c` and `1c.log`
-are the same.
+one. Data goes to stdout, messages to stderr; a check that finds nothing says there what it checked. A table
+is for people: sizes, shares and times are rounded there, and `-o wide` has the columns that it leaves out; no
+program should read it. Every command that lists rows, but for `ledger tail`, which writes them as they come
+and may never end, takes `--columns KEY,...`, `--sort [-]KEY`, `--limit N` and `--no-headers`: they choose
+what is written, never what is examined, and the exit code is that of all rows. `top --once` takes them with
+`-o table` and `-o csv`, which have a row a bookie; its JSON is one object. Ids are decimal numbers in JSON;
+on the command line `28`, `0x1c` and `1c.log` are the same.
 """
 
 

@@ -111,14 +111,19 @@ OFF = "bkctl: autorecovery is switched off: nobody copies; 'bkctl autorecovery e
 def test_an_empty_list_that_nobody_fills_is_not_taken_for_good_news(
     run_cli: Run, uri: str, store: MetadataStore
 ) -> None:
-    assert run_cli("autorecovery", "list", "--metadata", uri).stderr == NOBODY
+    clean = f"bkctl: marks of under-replicated ledgers in {uri}, nothing found\n"
+    assert run_cli("autorecovery", "list", "--metadata", uri) == (0, "", clean + NOBODY)
     assert run_cli("autorecovery", "status", "--metadata", uri).stderr == NOBODY
     store.underreplication.set_enabled(False)
     assert run_cli("autorecovery", "status", "--metadata", uri).stderr == OFF
-    assert run_cli("autorecovery", "list", "--metadata", uri).stderr == OFF
+    assert run_cli("autorecovery", "list", "--metadata", uri).stderr == clean + OFF
     elect(store, "b:1")
     store.underreplication.set_enabled(True)
-    assert run_cli("autorecovery", "list", "--metadata", uri).stderr == ""
+    for form, stdout in (("table", ""), ("json", "[]\n"), ("ndjson", "")):
+        assert run_cli("autorecovery", "list", "--metadata", uri, "-o", form) == (0, stdout, clean)
+    assert run_cli("--quiet", "autorecovery", "list", "--metadata", uri) == (0, "", "")
+    named = run_cli("autorecovery", "list", "--missing", "b:1", "--metadata", uri)
+    assert named.stderr == f"bkctl: marks that name b:1 in {uri}, nothing found\n"
     assert run_cli("autorecovery", "status", "--metadata", uri).stderr == ""
 
 

@@ -78,14 +78,17 @@ def test_the_store_in_the_data_directory_here_is_the_default(
 
 
 def test_diff_of_what_agrees(run_cli: Run, bookie: DoctoredBookie) -> None:
-    for words in (
-        ("--conf", bookie.conf),
-        ("--conf", bookie.conf, "--no-metadata"),
-        (bookie.journal, bookie.ledgers),
-        (BOOKIE, bookie.root, "--metadata", bookie.uri),
+    left_out = "; the metadata store and the instance id were left out (--no-metadata)"
+    for words, checked in (
+        (("--conf", bookie.conf), f"3 cookies compared with {bookie.conf}, nothing found"),
+        (("--conf", bookie.conf, "--no-metadata"), f"compared with {bookie.conf}, nothing found{left_out}"),
+        ((bookie.journal, bookie.ledgers), f"1 cookie compared with {bookie.journal}/VERSION, nothing found"),
+        ((BOOKIE, bookie.root, "--metadata", bookie.uri), "2 cookies compared with /"),
     ):
         result = run_cli("cookie", "diff", *words)
         assert (result.exit_code, result.stdout) == (0, ""), words
+        assert checked in result.stderr
+        assert run_cli("--quiet", "cookie", "diff", *words) == (0, "", "")
 
 
 def test_diff_explains_every_field(run_cli: Run, bookie: DoctoredBookie) -> None:

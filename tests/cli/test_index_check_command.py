@@ -23,8 +23,13 @@ def bookie(tmp_path: Path) -> CheckedBookie:
 
 
 def test_a_sound_index_ends_with_0_and_no_rows(run_cli: Any, bookie: CheckedBookie) -> None:
-    result = run_cli("index", "check", bookie.write().root, "-o", "json")
-    assert (result.exit_code, json.loads(result.stdout)) == (0, [])
+    words = ("index", "check", bookie.write().root)
+    checked = "bkctl: 1 index against 1 entry log, nothing found"
+    assert run_cli(*words, "-o", "json") == (0, "[]\n", f"{checked}\n")
+    assert run_cli(*words) == (0, "", f"{checked}\n")
+    unchecked = "digests were not checked (--digest auto checks them)"
+    assert run_cli(*words, "--digest", "off", "-o", "table") == (0, "", f"{checked}; {unchecked}\n")
+    assert run_cli("--quiet", *words) == (0, "", "")
 
 
 def test_notes_end_with_0(run_cli: Any, bookie: CheckedBookie) -> None:

@@ -227,6 +227,18 @@ def test_nothing_is_said_to_be_nothing(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(("form", "stdout"), [("table", ""), ("ndjson", ""), ("json", "[]\n")])
+def test_a_check_that_found_nothing_says_what_was_checked(
+    form: str, stdout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows([], KEYS, Format(form), clean=lambda: "2 rooms, nothing found")
+    assert capsys.readouterr() == (stdout, "bkctl: 2 rooms, nothing found\n")
+    with showing(ViewOptions(limit=0)):
+        write_rows(ROWS, KEYS, Format(form), nothing="no rooms", clean=lambda: "2 rooms, nothing found")
+    shown = "(nothing to show)\n" if form == "table" else ""
+    assert capsys.readouterr() == (stdout, shown)
+
+
 def on_terminal(*words: str, columns: int = 80, **variables: str) -> str:
     """Return what a command writes to a terminal of a width."""
     ours, theirs = pty.openpty()

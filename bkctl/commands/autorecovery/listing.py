@@ -109,7 +109,8 @@ def list_command(
         found = (one for one in list_marked_ledgers(store) if missing is None or missing in one.missing_on)
         if explain or clear_whole:
             found = explain_marked_ledgers(store, found, settings, clear_whole=clear_whole, dry_run=dry_run)
-        write_rows(rows(), LIST_SCHEMA, output, nothing="no ledger is marked")
+        marks = "marks of under-replicated ledgers" if missing is None else f"marks that name {missing}"
+        write_rows(rows(), LIST_SCHEMA, output, clean=lambda: f"{marks} in {store.uri}, nothing found")
         if not marked and maintenance is None:
             warn_if_idle(store.underreplication)
     if left:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +21,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, noun_app
 from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 from bkctl.errors import NotFoundError, UsageError
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -168,22 +169,36 @@ def diff_command(
       bkctl cookie diff bookie-3:3181 /data/bookie --metadata zk://host:2181/ledgers
     """
     good = None
+    compared = _Compared()
     with ExitStack() as stack:
         if cluster.conf is not None:
-            found = list(_against_configuration(stack, targets or [], cluster, no_metadata))
+            found = list(_against_configuration(stack, targets or [], cluster, compared, no_metadata))
             directories = bookie_config(cluster, tell=lambda _: None).directories
             good = good_file(directories, found)
         else:
-            found = list(_against_the_first(stack, targets or [], cluster))
+            found = list(_against_the_first(stack, targets or [], cluster, compared))
     options = cluster.words()
     steps = (of_difference(PosixFileSystem(), one, good, options) for one in found)
     rows = [{**asdict(one), **next_keys(step)} for one, step in zip(found, steps, strict=True)]
-    write_rows(rows, DIFF_SCHEMA, output, nothing="no difference")
+    write_rows(rows, DIFF_SCHEMA, output, clean=compared.clean)
     raise typer.Exit(int(bool(rows)))
 
 
+@dataclass(slots=True)
+class _Compared:
+    """How many cookies were compared, and with what."""
+
+    cookies: int = 0
+    wanted: str = ""
+    left_out: str = ""
+
+    def clean(self) -> str:
+        """Return what was compared, where nothing differs."""
+        return f"{counted(self.cookies, 'cookie')} compared with {self.wanted}, nothing found{self.left_out}"
+
+
 def _against_the_first(
-    stack: ExitStack, names: list[str], cluster: ClusterOptions
+    stack: ExitStack, names: list[str], cluster: ClusterOptions, compared: _Compared
 ) -> Iterator[CookieDifference]:
     from bkctl.admin.cookies.in_directories import compare_cookies
 
@@ -193,6 +208,7 @@ def _against_the_first(
     found = list(_found(stack, names, cluster, has_store=has_store))
     if len(found) < 2:
         raise UsageError(f"{', '.join(names)}: one cookie alone; name another one, or --conf FILE")
+    compared.cookies, compared.wanted = len(found) - 1, found[0].path
     return compare_cookies(found[0].cookie, found[1:])
 
 
@@ -200,10 +216,12 @@ def _against_configuration(
     stack: ExitStack,
     names: list[str],
     cluster: ClusterOptions,
+    compared: _Compared,
     no_metadata: bool,
 ) -> Iterator[CookieDifference]:
     from bkctl.admin.cookies.in_directories import compare_cookies, compare_directories
     from bkctl.admin.cookies.in_metadata import cookie_node, stored_cookies
+    from bkctl.directories.bookie_directories import every_directory
     from bkctl.server.life.configured_bookie import configured_bookie, configured_cookie
 
     config = bookie_config(cluster)
@@ -222,7 +240,11 @@ def _against_configuration(
         node = cookie_node(store, wanted.bookie_host)
         yield CookieDifference(node, "znode", "cookie", wanted.bookie_host, None, cause)
     yield from compare_cookies(wanted, stored)
-    more = _found(stack, names, cluster, has_store=True) if names else ()
+    more = list(_found(stack, names, cluster, has_store=True)) if names else []
+    compared.cookies = sum(1 for _ in every_directory(config.directories)) + len(stored) + len(more)
+    compared.wanted = f"{cluster.conf}"
+    if no_metadata:
+        compared.left_out = "; the metadata store and the instance id were left out (--no-metadata)"
     yield from compare_cookies(wanted, more, any_instance=no_metadata)
 
 

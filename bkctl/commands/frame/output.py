@@ -37,6 +37,7 @@ PAGE_ROWS = 500
 #: The least width of a column of text. A table that needs narrower columns is not drawn.
 TEXT_WIDTH_MIN = 12
 _GAP = 3
+_NOTHING = "nothing to show"
 
 Row = Mapping[str, Any]
 
@@ -88,11 +89,14 @@ def write_rows(
     schema: Schema,
     wanted: Format | None = None,
     *,
-    nothing: str = "nothing to show",
+    nothing: str = _NOTHING,
+    clean: Callable[[], str] | None = None,
 ) -> int:
     """Write many rows and return how many there were, those included that the line does not want to see.
 
-    ``nothing`` is said on stderr in place of an empty table.
+    ``nothing`` is said on stderr in place of an empty table. Rows of a check are what it found: where there
+    are none ``clean`` says in every format what was checked, because silence could as well mean that nothing
+    was; it is called behind the last row.
     """
     writers: dict[Format, Callable[[Iterator[Row], Schema, TextIO], int]] = {
         Format.TABLE: _write_table,
@@ -110,8 +114,10 @@ def write_rows(
 
     written = writers[form](view.rows(counted()), _shown(schema, view, form, wanted), sys.stdout)
     sys.stdout.flush()
-    if form is Format.TABLE and not written:
-        sys.stderr.write(f"({nothing})\n")
+    if clean is not None and not count:
+        sys.stderr.write(f"bkctl: {clean()}\n")
+    elif form is Format.TABLE and not written:
+        sys.stderr.write(f"({_NOTHING if count else nothing})\n")
     return count
 
 

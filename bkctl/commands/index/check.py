@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +16,12 @@ from bkctl.commands.frame.options import OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.config.byte_size import parse_byte_size
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
     from bkctl.admin.index.check.finding import Finding
+    from bkctl.directories.index_spaces import IndexSpace
 
 CHECK_SCHEMA: Schema = (
     Key("kind", "string", "what is wrong: dangling_location, missing_location, ..."),
@@ -117,9 +119,20 @@ def check_command(
         with progress("checking", sum(space.bytes_total for space in spaces), streams_rows=True) as advance:
             rows = check_spaces(filesystem, spaces, options, advance)
             write_rows(
-                found.watch(rows), CHECK_SCHEMA, output, nothing="nothing found: index and entry logs agree"
+                found.watch(rows),
+                CHECK_SCHEMA,
+                output,
+                clean=lambda: _clean(spaces, by_digest=digest is CheckDigest.AUTO),
             )
     raise typer.Exit(found.exit_code)
+
+
+def _clean(spaces: Sequence[IndexSpace], *, by_digest: bool) -> str:
+    """Return what was checked, for a check that found nothing."""
+    indexes = counted(sum(len(space.index_dirs) for space in spaces), "index", "indexes")
+    logs = counted(sum(len(space.logs) for space in spaces), "entry log")
+    text = f"{indexes} against {logs}, nothing found"
+    return text if by_digest else f"{text}; digests were not checked (--digest auto checks them)"
 
 
 class _Findings:

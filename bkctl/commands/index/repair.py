@@ -76,7 +76,7 @@ def repair_command(
         ledgers = {directory: known_in(filesystem, cluster, [directory]) for directory in dirs}
         if dry_run:
             plans = [plan_repair(filesystem, directory, ledgers[directory]) for directory in dirs]
-            _write_repairs(plans, output)
+            _write_repairs(plans, dirs, output)
         else:
             with locked(dirs) as lock:
                 plans = [plan_repair(filesystem, directory, ledgers[directory]) for directory in dirs]
@@ -88,12 +88,15 @@ def repair_command(
                     plans = repair_on_record(
                         filesystem, SystemClock(), watched, plans, ledgers, rocks_databases()
                     )
-                _write_repairs(plans, output)
+                _write_repairs(plans, dirs, output)
     raise typer.Exit(int(any(row.kind == "damaged" for plan in plans for row in plan.rows)))
 
 
-def _write_repairs(plans: Iterable[RepairPlan], output: OutputOption) -> None:
-    write_rows((row for plan in plans for row in plan.rows), REPAIR_SCHEMA, output)
+def _write_repairs(plans: Iterable[RepairPlan], dirs: list[str], output: OutputOption) -> None:
+    rows = (row for plan in plans for row in plan.rows)
+    write_rows(
+        rows, REPAIR_SCHEMA, output, clean=lambda: f"rows of ledgers in {_counted(dirs)}, nothing to repair"
+    )
 
 
 def _counted(dirs: list[str]) -> str:
