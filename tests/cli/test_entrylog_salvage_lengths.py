@@ -98,7 +98,7 @@ def test_a_record_whose_size_has_shrunk_is_kept_and_told(
     (told,) = of_kind(salvaged(run_cli, mixed.log, code=3), "unproved")
     assert (told["ledger"], told["entries"], told["bytes"]) == (ledger, "5", size)
     assert told["offset"] == mixed.start_of(ledger, 5)
-    assert "--metadata tells" in told["detail"]
+    assert "give --metadata" in told["detail"]
     assert readable(mixed.root) == before
 
 

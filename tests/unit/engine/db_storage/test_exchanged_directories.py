@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from bkctl.engine.db_storage.exchanged_directories import refuse_exchanged_direc
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.settings import BookieSettings
 from bkctl.errors import RefusedError
-from bkctl.kvstore.base import Put
+from bkctl.kvstore.base import Put, note_written
 from bkctl.kvstore.memory import MemoryStore
+from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
+from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.storage_kinds import DB, IDX, StorageKind
 from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.convertible_bookie import ConvertibleBookie
@@ -86,7 +89,13 @@ def test_a_directory_that_became_two_is_started_on(
     """Java takes another number of directories, and finds half of the ledgers: no disk is out of place."""
     one = ConvertibleBookie.make(tmp_path / "bookie", kind, 1)
     two = ConvertibleBookie(one.root, 2)
-    (two.root / "l1" / "current").mkdir(parents=True)
+    current = two.root / "l1" / "current"
+    current.mkdir(parents=True)
+    if kind is DB:
+        # As Java leaves it, once a ledger has been there.
+        for name, profile in (("ledgers", LEDGERS_PROFILE), ("locations", LOCATIONS_PROFILE)):
+            with closing(open_store(str(current / name), profile, create=True)) as store:
+                note_written(store)
     with caplog.at_level(logging.WARNING), two.started(kind) as bookie:
         assert bookie.reads.read(4, 3) == one.bodies[4, 3]
     warned = [record.getMessage() for record in caplog.records if "belong to other" in record.getMessage()]
