@@ -15,8 +15,7 @@ that it places on this bookie.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.errors import BkctlError, CorruptionError
@@ -24,21 +23,32 @@ from bkctl.errors import BkctlError, CorruptionError
 _log = logging.getLogger(__name__)
 
 
-def placed_here(cluster: LedgerDirectory) -> Callable[[int], bool]:
-    """Return the question whether the cluster places a ledger here; unreadable metadata count as "yes".
+class PlacedHere:
+    """The ledgers that ``cluster`` places on this bookie, those with unreadable metadata among them.
 
-    It raises BkctlError where the cluster does not answer: for a decision that can wait until it does.
+    Its methods raise BkctlError where the cluster does not answer, for a decision that can wait until then.
     """
 
-    @cache
-    def is_placed(ledger: int) -> bool:
+    def __init__(self, cluster: LedgerDirectory) -> None:
+        self._cluster = cluster
+        self._kept: dict[int, bool] = {}
+
+    def is_kept(self, ledger: int) -> bool:
+        """Return whether a ledger is one of them."""
+        if ledger not in self._kept:
+            self._kept[ledger] = self._ask(ledger)
+        return self._kept[ledger]
+
+    def all_kept(self) -> Iterator[int]:
+        """Yield all of them."""
+        yield from self._cluster.kept_here()
+
+    def _ask(self, ledger: int) -> bool:
         try:
-            return cluster.is_kept_here(ledger)
+            return self._cluster.is_kept_here(ledger)
         except CorruptionError as error:
             _log.warning("whether ledger %d is kept here cannot be told: %s", ledger, error)
             return True
-
-    return is_placed
 
 
 class KeylessLedgers:

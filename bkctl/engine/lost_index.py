@@ -17,6 +17,13 @@ an entry in a journal that is kept says that the index was lost with the logs. B
 deleted, nothing was lost. The cluster knows that. Without a cluster to ask, folders of index files count as
 the trace of a storage over such files that has lost its last ledger.
 
+Where one of the two databases is left, it may say so itself (``half_index``). A fence alone has a row, too.
+So where a database of locations was never written to, as other bookies leave it, a fenced row counts only
+with a record in front of the mark.
+
+Where nothing but a last mark is left, the databases were made before it, and before the cluster could place a
+ledger on this bookie.
+
 Where there are several ledger directories, the others may say so too. A start makes the databases of all of
 them before it writes a mark. So where one has no database, and another one has databases and a mark, all that
 was in the first was lost, even if its cookie is there or was put back.
@@ -37,8 +44,10 @@ from functools import cache, partial
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.engine.gc.log_reading import read_log
+from bkctl.engine.half_index import Trace, rows_without_limbo, trace_in_other
 from bkctl.engine.journaled_entries import JournaledEntries, JournalPlace, journals_in
 from bkctl.engine.ledger_storage import IndexPlace
+from bkctl.engine.storage_parts import PlacedLedgers
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.scan.directory import (
     BookieDirectory,
@@ -61,7 +70,8 @@ class LostIndex:
 
     The entry, which stands in ``log``, is one that nothing but the logs has; with ``logs_lost``, ``log`` is a
     journal, and the entry stands in front of the last mark. Without an entry, ``log`` is where another
-    directory of the bookie has its databases.
+    directory of the bookie has its databases. With ``shows``, ``log`` is something else that is left, and
+    this is what it shows.
     """
 
     number: int
@@ -71,6 +81,7 @@ class LostIndex:
     ledger: int | None
     entry: int | None
     logs_lost: bool = False
+    shows: str = ""
 
     @property
     def rows_lost(self) -> bool:
@@ -81,6 +92,8 @@ class LostIndex:
     def found(self) -> str:
         """The description of what is wrong, in one sentence without an end."""
         names = " and ".join(f"{name} is {state}" for name, state in sorted(self.databases.items()))
+        if self.shows:
+            return f"{self.place.databases}: {names}, while {self.log} {self.shows}: the index was lost"
         if self.ledger is None:
             return (
                 f"{self.place.databases}: {names}, and so are the logs, while {self.log} has databases and a"
@@ -112,16 +125,16 @@ def find_lost_indexes(
     places: Sequence[IndexPlace],
     journals: Callable[[], Iterable[JournalPlace]],
     lost_parts: Callable[[int], Mapping[str, str]],
-    is_kept: Callable[[int], bool] | None = None,
+    cluster: PlacedLedgers | None = None,
     has_row: Callable[[int, int], bool] | None = None,
 ) -> list[LostIndex]:
     """Find the ledger directories whose index is lost.
 
     ``lost_parts`` gives, by the number of the place, the parts of the index that are "gone" or "empty": that
     have, and had, no rows; or the paths of directories of index files that never had one, beside others that
-    had. Journals and logs are read only where there is one. ``is_kept`` says, where the cluster can be asked,
-    whether it places a ledger on this bookie; ``has_row``, by the number of the place, whether it has a row.
-    Raises StorageError.
+    had. Journals and logs are read only where there is one. ``cluster`` is there where it can be asked;
+    ``has_row`` says, by the number of the place, whether it has a row of a ledger. Raises StorageError,
+    CorruptionError of a database, and what ``cluster`` raises.
     """
     found: list[LostIndex] = []
     journaled = cache(lambda: JournaledEntries(filesystem, journals()))
@@ -129,11 +142,11 @@ def find_lost_indexes(
         parts = dict(lost_parts(number))
         if not parts:
             continue
-        counts, only = is_kept, None
+        counts, only = None if cluster is None else cluster.is_kept, None
         if _are_directories(parts):
-            if is_kept is None or has_row is None:
+            if counts is None or has_row is None:
                 continue
-            counts = only = partial(_is_lost, partial(has_row, number), is_kept)
+            counts = only = partial(_is_lost, partial(has_row, number), counts)
         logs = logs_with_records(filesystem, place.logs)
         for log in logs:
             record = _unjournaled(filesystem, log, journaled, only)
@@ -141,11 +154,19 @@ def find_lost_indexes(
                 found.append(LostIndex(number, place, parts, log.path, *record))
                 break
         else:
+            trace = _trace(filesystem, place, parts, counts, journaled)
+            if trace is not None:
+                found.append(LostIndex(number, place, parts, *trace[:3], not logs, trace.shows))
+                continue
             flushed = _flushed(filesystem, place, parts, journals, (number, len(places)), counts)
             if flushed is not None:
                 found.append(LostIndex(number, place, parts, *flushed, logs_lost=True))
             elif not logs and (beside := _begun_beside(filesystem, places, number, parts)) is not None:
                 found.append(LostIndex(number, place, parts, beside, None, None, logs_lost=True))
+            elif cluster is not None and parts.get(LEDGERS) == "gone":
+                left = _placed(filesystem, place, cluster, (number, len(places)))
+                if left is not None:
+                    found.append(LostIndex(number, place, parts, *left[:3], not logs, left.shows))
     return found
 
 
@@ -155,6 +176,10 @@ def _are_directories(parts: Mapping[str, str]) -> bool:
 
 def _is_lost(has_row: Callable[[int], bool], is_kept: Callable[[int], bool], ledger: int) -> bool:
     return ledger >= 0 and not has_row(ledger) and is_kept(ledger)
+
+
+def _has_row_and_is_kept(rows: set[int], is_kept: Callable[[int], bool] | None, ledger: int) -> bool:
+    return ledger in rows and (is_kept is None or is_kept(ledger))
 
 
 def logs_with_records(filesystem: FileSystem, directories: Sequence[str]) -> list[LogFile]:
@@ -172,6 +197,41 @@ def _rows_lost(place: IndexPlace, parts: Mapping[str, str]) -> bool:
     return LEDGERS in parts or place.kind.has_file_per_ledger
 
 
+def _trace(
+    filesystem: FileSystem,
+    place: IndexPlace,
+    parts: Mapping[str, str],
+    is_kept: Callable[[int], bool] | None,
+    journaled: Callable[[], JournaledEntries],
+) -> Trace | None:
+    """Return what the one database that is left shows of the one that is lost."""
+    if not place.kind.has_databases or len(parts) != 1:
+        return None
+    return trace_in_other(
+        filesystem,
+        place.databases,
+        parts,
+        is_kept or (lambda ledger: True),
+        lambda ledger, entry: journaled().has(ledger, entry),
+    )
+
+
+def _placed(
+    filesystem: FileSystem, place: IndexPlace, cluster: PlacedLedgers, number_of: tuple[int, int]
+) -> Trace | None:
+    """Return the place's last mark, and a ledger that the cluster places there; None without one of them."""
+    if _had_index_files(filesystem, place):
+        return None
+    number, count = number_of
+    for directory in _inspected(filesystem, place.logs):
+        if directory.last_marks:
+            ledger = next((each for each in cluster.all_kept() if each % count == number), None)
+            if ledger is not None:
+                shows = f"has a last mark, and the cluster places ledger {ledger} here"
+                return Trace(directory.path, ledger, None, shows)
+    return None
+
+
 def _flushed(
     filesystem: FileSystem,
     place: IndexPlace,
@@ -182,13 +242,16 @@ def _flushed(
 ) -> tuple[str, int, int] | None:
     """Return a journal, and ledger and entry of a record in front of its mark, which the place has had.
 
-    ``number_of`` are the number of the place and how many there are. None unless the rows of the ledgers are
-    lost, and the place has a mark of its own: a new directory has none.
+    ``number_of`` are the number of the place and how many there are. None unless the place has a mark of its
+    own: a new directory has none. Where the rows of the ledgers are left, only what has one counts.
     """
-    if not _rows_lost(place, parts):
-        return None
     if not _has_mark(filesystem, place):
         return None
+    if not _rows_lost(place, parts):
+        if not place.kind.has_databases:
+            return None
+        rows = rows_without_limbo(filesystem, f"{place.databases}/{LEDGERS}")
+        is_kept = partial(_has_row_and_is_kept, {ledger for ledger, _ in rows}, is_kept)
     if is_kept is None and _had_index_files(filesystem, place):
         return None
     number, count = number_of

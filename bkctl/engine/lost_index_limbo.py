@@ -1,7 +1,7 @@
 """An accepted loss of an index puts every ledger of its directory into limbo.
 
-Where the ledger rows are lost these are the ledgers of the logs and of all kept journals; else those that
-have a row.
+Where the ledger rows are lost these are the ledgers of the logs, of all kept journals and of the locations
+that are left; else those that have a row.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bkctl.codec.entry import EntryBatch
+from bkctl.engine.half_index import first_entries
 from bkctl.engine.lost_index import LostIndex, ledgers_of_log, logs_with_records
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import inspect_directory
+from bkctl.scan.index_databases import LOCATIONS
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
@@ -31,6 +33,9 @@ def put_in_limbo(
             ledgers.set_ledger_limbo(ledger)
         return
     found = {*_in_logs(filesystem, lost.place.logs), *_in_journals(filesystem, journals)}
+    if lost.place.kind.has_databases:
+        left = first_entries(filesystem, f"{lost.place.databases}/{LOCATIONS}")
+        found.update(ledger for ledger, _ in left)
     for ledger in sorted(found):
         if ledger >= 0 and ledgers.storage_of(ledger) is storage:
             ledgers.row_behind_a_loss(ledger)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.journaled_entries import JournalPlace
 from bkctl.engine.ledger_storage import IndexPlace
 from bkctl.engine.lost_index import LostIndex, find_lost_indexes
 from bkctl.engine.settings import BookieSettings
+from bkctl.engine.storage_parts import PlacedLedgers
 from bkctl.errors import BkctlError, CorruptionError, RefusedError
 from bkctl.scan.directory import current, is_key_value_store
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
@@ -30,7 +31,7 @@ def journal_places(settings: BookieSettings, marks: LastMarks) -> list[JournalPl
 
 
 def refuse_gone_indexes(
-    filesystem: WritableFileSystem, settings: BookieSettings, is_kept: Callable[[int], bool]
+    filesystem: WritableFileSystem, settings: BookieSettings, cluster: PlacedLedgers
 ) -> None:
     """Raise RefusedError where databases are gone, and logs, journals or other directories show a loss.
 
@@ -48,7 +49,7 @@ def refuse_gone_indexes(
             if not is_key_value_store(filesystem, f"{databases}/{name}")
         }
 
-    lost = find_lost_indexes(filesystem, places, lambda: journal_places(settings, marks), gone, is_kept)
+    lost = find_lost_indexes(filesystem, places, lambda: journal_places(settings, marks), gone, cluster)
     refuse_lost_indexes(filesystem, lost)
 
 

@@ -90,6 +90,11 @@ class Replay:
         Nothing was lost then: a later start finds the same.
         """
         started_s = self._clock.monotonic()
+        lossy = {lost.number for lost in self._lost_indexes}
+        for number, storage in enumerate(self._storages):
+            if number not in lossy:
+                # A flush below may write rows alone, which without this would show a loss of the locations.
+                storage.note_written()
         for lost in self._lost_indexes:
             self._accept(lost)
         ends = [self._replay(number, path) for number, path in enumerate(self._journal_directories)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from bkctl.clock import Clock
 from bkctl.engine.ledger_storage import LedgerStorage
@@ -35,16 +36,26 @@ class StorageParts:
 OpenStorages = Callable[[StorageParts], list[LedgerStorage]]
 
 
+class PlacedLedgers(Protocol):
+    """The ledgers that the cluster places on this bookie. Methods may raise BkctlError when it is silent."""
+
+    def is_kept(self, ledger: int) -> bool:
+        """Return whether a ledger is one of them; True where its metadata cannot be read."""
+
+    def all_kept(self) -> Iterator[int]:
+        """Yield all of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class StorageChoice:
     """How a bookie is started with one storage.
 
     ``refuse_gone`` raises RefusedError where an index is gone that held something; it is asked before
-    ``open``, which makes what is missing. Its last argument says whether the cluster places a ledger here.
+    ``open``, which makes what is missing. Its last argument says which ledgers the cluster places here.
     ``refusal`` gives the refusal of a start over an index that ``open`` could not read, or the error itself
     for anything else.
     """
 
     open: OpenStorages
-    refuse_gone: Callable[[WritableFileSystem, BookieSettings, Callable[[int], bool]], None]
+    refuse_gone: Callable[[WritableFileSystem, BookieSettings, PlacedLedgers], None]
     refusal: Callable[[BookieSettings, CorruptionError], BkctlError]

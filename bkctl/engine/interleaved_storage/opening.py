@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import replace
 
 from bkctl.config.server_keys.storage import StorageSettings
@@ -15,7 +14,7 @@ from bkctl.engine.interleaved_storage.index_slots import SlotIndex
 from bkctl.engine.interleaved_storage.interleaved_ledger_storage import InterleavedLedgerStorage
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.storage_parts import StorageChoice, StorageParts
+from bkctl.engine.storage_parts import PlacedLedgers, StorageChoice, StorageParts
 from bkctl.errors import BkctlError, CorruptionError, RefusedError
 from bkctl.scan.directory import current
 from bkctl.vfs import WritableFileSystem
@@ -52,9 +51,7 @@ def open_interleaved_storage(parts: StorageParts) -> list[LedgerStorage]:
     ]
 
 
-def refuse_nothing(
-    filesystem: WritableFileSystem, settings: BookieSettings, is_kept: Callable[[int], bool]
-) -> None:
+def refuse_nothing(filesystem: WritableFileSystem, settings: BookieSettings, cluster: PlacedLedgers) -> None:
     """Refuse nothing before the files are opened: opening them makes none that could hide a loss."""
 
 

@@ -25,7 +25,7 @@ from bkctl.directories.cookie_rules import CookieDecision
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.gradual_removal import GradualRemoval
-from bkctl.engine.keyless_ledgers import placed_here
+from bkctl.engine.keyless_ledgers import PlacedHere
 from bkctl.engine.replay import ReplayReport
 from bkctl.engine.storages import storage_of
 from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, RefusedError, StorageError
@@ -252,10 +252,10 @@ class BookieService:
         ledgers = self.config.directories.ledgers
         settings = bookie_settings(self.config)
         assert self._live_ledgers is not None
-        if not self._accept_loss:
-            is_kept = placed_here(self._live_ledgers)
-            storage_of(settings).refuse_gone(self.filesystem, settings, is_kept)
         try:
+            if not self._accept_loss:
+                cluster = PlacedHere(self._live_ledgers)
+                storage_of(settings).refuse_gone(self.filesystem, settings, cluster)
             bookie = Bookie(
                 settings,
                 filesystem=self.filesystem,

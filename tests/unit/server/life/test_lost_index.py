@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from bkctl.admin.conversion.bookie_places import places_of, refuse_lost_index
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.errors import RecoveryFailedError
 from bkctl.codec.cookie import decode_cookie
+from bkctl.codec.ledger_data import LedgerData, encode_ledger_data, encode_ledger_key
 from bkctl.errors import ConnectionFailedError, LedgerLimboError, NoLedgerError, RefusedError
+from bkctl.kvstore.base import Put
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.uri import open_metadata_store
@@ -23,8 +26,9 @@ from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
 from bkctl.server.life.live_ledgers import LiveLedgers
 from bkctl.types import DigestType, ResultCode
 from bkctl.vfs import PosixFileSystem
-from tests.demo_client import DemoClient, body_of
+from tests.demo_client import MASTER_KEY, DemoClient, body_of
 from tests.support.audited_cluster import ledger_metadata
+from tests.support.engine_rig import Waiter
 from tests.support.truthful_bookie import TruthfulBookie, started
 from tests.support.truthful_damage import cut_log
 
@@ -168,6 +172,21 @@ def test_a_recovery_never_cuts_what_a_lost_index_held(tmp_path: Path) -> None:
 # --- starts that are natural
 
 
+def test_a_ledger_that_was_only_fenced_has_lost_no_locations(tmp_path: Path) -> None:
+    """Another bookie flushed its row, and never an entry; and rows in limbo deny nothing."""
+    bookie = EmbeddedBookie(tmp_path, overrides={"journalMaxBackups": "0"})
+    with bookie:
+        pass
+    fenced = LedgerData(fenced=True, master_key=b"")
+    for emptied, row in ((True, fenced), (False, replace(fenced, limbo=True))):
+        with open_store(str(tmp_path / "ledgers/current/ledgers"), LEDGERS_PROFILE, create=False) as store:
+            store.write([Put(encode_ledger_key(LEDGER), encode_ledger_data(row))], sync=True)
+        lose(tmp_path / "ledgers/current", ("locations",), emptied=emptied)
+        place_on(bookie, LEDGER + emptied)
+        with bookie:
+            pass
+
+
 def test_an_index_whose_rows_were_all_deleted_is_not_lost(tmp_path: Path) -> None:
     bookie = written(tmp_path)
     with bookie:
@@ -249,6 +268,65 @@ def test_a_directory_that_was_emptied_beside_another_is_lost(tmp_path: Path, kep
         assert accepting.report.recovery.lost_indexes == 1
         with DemoClient(accepting.port) as client:
             assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+    with bookie:
+        pass
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["gone", "empty"])
+@pytest.mark.parametrize("lost", ["ledgers", "locations"])
+def test_a_database_that_is_lost_with_all_logs_shows_in_the_other(
+    tmp_path: Path, lost: str, *, emptied: bool
+) -> None:
+    """No log and no journal is left that would say so."""
+    bookie = written(tmp_path, journalMaxBackups="0")
+    with bookie:
+        pass
+    place_on(bookie, LEDGER)
+    current = tmp_path / "ledgers/current"
+    lose(current, (lost,), emptied=emptied)
+    for log in current.glob("*.log"):
+        log.unlink()
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=rf"{lost} is .* has .*ledger {LEDGER}.*was lost"):
+            bookie.start()
+    with EmbeddedBookie(tmp_path, accept_loss=True) as accepting, DemoClient(accepting.port) as client:
+        # What the locations still name is an error, because its log is gone.
+        assert client.read(LEDGER, range(20, 21)).refused == {20: ResultCode.UNKNOWN_LEDGER_STATE}
+    with bookie, DemoClient(bookie.port) as client:
+        assert client.read(LEDGER, range(20, 21)).refused == {20: ResultCode.UNKNOWN_LEDGER_STATE}
+
+
+def test_locations_of_a_fenced_ledger_are_lost_where_a_journal_has_an_entry_of_it(tmp_path: Path) -> None:
+    bookie = written(tmp_path)
+    with bookie:
+        assert bookie.service is not None
+        assert bookie.service.bookie is not None
+        for ledger in (LEDGER, LEDGER + 1):
+            bookie.service.bookie.fencing.fence(ledger, MASTER_KEY, fenced := Waiter())
+            assert fenced.wait() is None
+    place_on(bookie, LEDGER)
+    current = tmp_path / "ledgers/current"
+    lose(current, ("locations",), emptied=True)
+    for log in current.glob("*.log"):
+        log.unlink()
+    with pytest.raises(RefusedError, match=rf"locations is empty.*front of the last mark.*ledger {LEDGER},"):
+        bookie.start()
+
+
+def test_databases_that_are_gone_with_all_logs_and_journals_show_in_mark_and_cluster(tmp_path: Path) -> None:
+    bookie = written(tmp_path, journalMaxBackups="0")
+    with bookie:
+        pass
+    current = tmp_path / "ledgers/current"
+    lose(current, ("ledgers", "locations"), emptied=False)
+    for log in current.glob("*.log"):
+        log.unlink()
+    place_on(bookie, LEDGER)
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=rf"has a last mark, and the cluster places ledger {LEDGER} "):
+            bookie.start()
+    with EmbeddedBookie(tmp_path, accept_loss=True) as accepting, DemoClient(accepting.port) as client:
+        assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
     with bookie:
         pass
 
