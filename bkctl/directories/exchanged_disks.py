@@ -18,7 +18,14 @@ from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageEr
 from bkctl.scan.directory import inspect_directory
 from bkctl.scan.index import open_index
 from bkctl.scan.index_rows import IndexDamage
-from bkctl.scan.ledger_places import count_places, describe_exchange, exchanged_places, place_of
+from bkctl.scan.ledger_places import (
+    copied_places,
+    count_places,
+    describe_copy,
+    describe_exchange,
+    exchanged_places,
+    place_of,
+)
 from bkctl.scan.ledgers_of_logs import ledgers_of_logs
 from bkctl.vfs import FileSystem
 
@@ -82,6 +89,17 @@ def _refuse(directories: Sequence[LedgerDirectory], held: Sequence[set[int]], wh
             f"{describe_exchange(names, exchanged, examples)}: what is written for a ledger now would be on "
             "the wrong disk. Mount each disk where its ledgers belong, or name all ledger directories in the "
             "order of the cookie, and repair then; nothing was changed"
+        )
+    copied = copied_places(counts, lambda position, other: len(ledgers[position] & ledgers[other]))
+    if copied:
+        examples = [
+            min(ledger for ledger in ledgers[position] if place_of(ledger, count) == home)
+            for position, home in copied.items()
+        ]
+        raise RefusedError(
+            f"{describe_copy(names, copied, examples)}: what is written for a ledger now would be on the "
+            "wrong disk. Mount the disk that belongs there, and repair then; if it is lost for good, give "
+            "the bookie an empty one in its place ('bkctl bookie rebuild'). Nothing was changed"
         )
 
 

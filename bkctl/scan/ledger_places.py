@@ -7,7 +7,7 @@ their ledgers show it; a bookie that served them would deny ledgers that it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: Of ten ledgers in a directory so many have to be of one position, for its disk to be known by them.
 _OF_TEN = 9
@@ -45,6 +45,34 @@ def exchanged_places(counts: Sequence[Sequence[int]]) -> dict[int, int]:
         for position, home in enumerate(homes)
         if home is not None and home != position and _is_elsewhere(home, homes[home], counts[home])
     }
+
+
+def copied_places(counts: Sequence[Sequence[int]], shared: Callable[[int, int], int]) -> dict[int, int]:
+    """Return the directories that hold a copy of another one, each with the position of that one.
+
+    ``counts`` is that of :func:`exchanged_places`, and ``shared`` says how many ledgers of one directory
+    another one has as well. A directory counts where nearly all of its ledgers are of one other position, and
+    the directory there has nearly all of these and at most twice as many: the copy may be an older one. A few
+    ledgers in a wrong place are no copy.
+    """
+    homes = [place_of_counted(count) for count in counts]
+    return {
+        position: home
+        for position, home in enumerate(homes)
+        if home is not None
+        and home != position
+        and sum(counts[home]) <= 2 * sum(counts[position])
+        and shared(position, home) * 10 >= sum(counts[position]) * _OF_TEN
+    }
+
+
+def describe_copy(names: Sequence[str], copied: Mapping[int, int], examples: Sequence[int]) -> str:
+    """Say of which directories those of :func:`copied_places` are copies; ``examples`` are one of each."""
+    found = "; ".join(
+        f"{names[position]} has the same ledgers as {names[home]} (ledger {example} is one)"
+        for (position, home), example in zip(copied.items(), examples, strict=True)
+    )
+    return f"{found}, to which they belong: a copy of one disk is mounted in the place of another"
 
 
 def describe_exchange(names: Sequence[str], exchanged: Mapping[int, int], examples: Sequence[int]) -> str:

@@ -18,7 +18,14 @@ from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.settings import BookieSettings
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import current, inspect_directory
-from bkctl.scan.ledger_places import count_places, describe_exchange, exchanged_places, place_of
+from bkctl.scan.ledger_places import (
+    copied_places,
+    count_places,
+    describe_copy,
+    describe_exchange,
+    exchanged_places,
+    place_of,
+)
 from bkctl.scan.ledgers_of_logs import ledgers_of_logs
 from bkctl.vfs import FileSystem
 
@@ -40,6 +47,11 @@ def refuse_exchanged_directories(
         examples = [indexes[position].one_of_place(home) for position, home in exchanged.items()]
         names = [_named(settings, position) for position in range(len(indexes))]
         raise RefusedError(_refusal(names, exchanged, examples))
+    copied = copied_places(counts, lambda position, other: _shared(indexes[position], indexes[other]))
+    if copied:
+        examples = [indexes[position].one_of_place(home) for position, home in copied.items()]
+        names = [_named(settings, position) for position in range(len(indexes))]
+        raise RefusedError(_refusal_of_copy(names, copied, examples))
     if settings.indexes != settings.ledger_directories or not all(map(sum, counts)):
         _refuse_exchanged_logs(settings, filesystem)
     for position, count in enumerate(counts):
@@ -66,6 +78,18 @@ def _refuse_exchanged_logs(settings: BookieSettings, filesystem: FileSystem) -> 
             for position, home in exchanged.items()
         ]
         raise RefusedError(_refusal([f"{name} (its logs)" for name in names], exchanged, examples))
+
+
+def _shared(index: LedgerIndex, other: LedgerIndex) -> int:
+    return sum(ledger in other for ledger in index.ledgers())
+
+
+def _refusal_of_copy(names: Sequence[str], copied: Mapping[int, int], examples: Sequence[int]) -> str:
+    return (
+        f"{describe_copy(names, copied, examples)}, and the ledgers of that one would be denied. Mount the "
+        "disk that belongs there; if it is lost for good, give the bookie an empty one in its place and run "
+        "'bkctl bookie rebuild'. --accept-loss does not start the bookie either"
+    )
 
 
 def _refusal(names: Sequence[str], exchanged: Mapping[int, int], examples: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bkctl.scan.ledger_places import exchanged_places, place_of
+from bkctl.scan.ledger_places import copied_places, exchanged_places, place_of
 
 Counts = list[list[int]]
 
@@ -53,3 +53,21 @@ def test_directories_in_each_others_place(found: Counts, expected: dict[int, int
 )
 def test_what_proves_no_exchange(found: Counts) -> None:
     assert exchanged_places(found) == {}
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        pytest.param([range(0, 90, 2), range(0, 90, 2)], {1: 0}, id="a copy"),
+        pytest.param([range(0, 90, 2), range(0, 60, 2)], {1: 0}, id="an older copy"),
+        pytest.param([range(1, 90, 2), [*range(1, 90, 2), 2]], {0: 1}, id="a copy in the first place"),
+        pytest.param([range(0, 90, 2), range(1, 90, 2)], {}, id="all at home"),
+        pytest.param([range(0, 90, 2), [4, 6]], {}, id="some that were left"),
+        pytest.param([range(0, 90, 2), range(100, 190, 2)], {}, id="others"),
+        pytest.param([range(90), range(1, 90, 2)], {}, id="one directory became two"),
+    ],
+)
+def test_copies_of_another_ones_disk(held: list[range | list[int]], expected: dict[int, int]) -> None:
+    sets = [set(ledgers) for ledgers in held]
+    found = copied_places(counts(2, *held), lambda position, other: len(sets[position] & sets[other]))
+    assert found == expected

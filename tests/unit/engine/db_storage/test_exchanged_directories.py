@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bkctl.codec.ledger_data import LedgerData, encode_ledger_data, encode_ledger_key
+from bkctl.directories.exchanged_disks import refuse_exchanged_disks
+from bkctl.directories.placement import LedgerDirectory
 from bkctl.engine.db_storage.exchanged_directories import refuse_exchanged_directories
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.settings import BookieSettings
@@ -20,6 +22,7 @@ from bkctl.kvstore.memory import MemoryStore
 from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.storage_kinds import DB, IDX, StorageKind
+from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.convertible_bookie import ConvertibleBookie
 
@@ -43,6 +46,24 @@ def test_a_start_over_exchanged_directories_is_refused(tmp_path: Path, order: tu
         assert f"{bookie.root}/l{number} holds the ledgers of {bookie.root}/l{other} (ledger " in message
     assert "--accept-loss does not start the bookie either" in message
     exchange(bookie, *(order.index(number) for number in range(len(order))))
+    bookie.check(DB)
+
+
+def test_a_copy_of_one_disk_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    """The ledgers of the disk that is not there would be denied."""
+    bookie = ConvertibleBookie.make(tmp_path / "bookie", DB, 2)
+    (bookie.root / "l1").rename(bookie.root / "aside")
+    shutil.copytree(bookie.root / "l0", bookie.root / "l1")
+    words = rf"{bookie.root}/l1 has the same ledgers as {bookie.root}/l0 .*'bkctl bookie rebuild'"
+    with pytest.raises(RefusedError, match=words), bookie.started(DB):
+        pass
+    with pytest.raises(RefusedError, match="a copy of one disk is mounted in the place of another"):
+        refuse_exchanged_disks(
+            PosixFileSystem(),
+            [LedgerDirectory(number, 2, *2 * [str(bookie.current(number))]) for number in range(2)],
+        )
+    shutil.rmtree(bookie.root / "l1")
+    (bookie.root / "aside").rename(bookie.root / "l1")
     bookie.check(DB)
 
 
@@ -89,12 +110,11 @@ def test_a_directory_that_became_two_is_started_on(
     """Java takes another number of directories, and finds half of the ledgers: no disk is out of place."""
     one = ConvertibleBookie.make(tmp_path / "bookie", kind, 1)
     two = ConvertibleBookie(one.root, 2)
-    current = two.root / "l1" / "current"
-    current.mkdir(parents=True)
+    (two.root / "l1" / "current").mkdir(parents=True)
     if kind is DB:
-        # As Java leaves it, once a ledger has been there.
+        # Java has run on it, and has had a ledger there that was deleted since.
         for name, profile in (("ledgers", LEDGERS_PROFILE), ("locations", LOCATIONS_PROFILE)):
-            with closing(open_store(str(current / name), profile, create=True)) as store:
+            with open_store(str(two.current(1) / name), profile, create=True) as store:
                 note_written(store)
     with caplog.at_level(logging.WARNING), two.started(kind) as bookie:
         assert bookie.reads.read(4, 3) == one.bodies[4, 3]
