@@ -25,7 +25,7 @@ from bkctl.engine.gc.policy import Request
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.journal import Journal
-from bkctl.engine.keyless_ledgers import KeylessLedgers, PlacedHere
+from bkctl.engine.keyless_ledgers import placed_ledgers
 from bkctl.engine.ledger_descriptor import Done
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.ledger_table import LedgerTable
@@ -35,7 +35,7 @@ from bkctl.engine.lost_index_refusal import journal_places, refuse_lost_indexes
 from bkctl.engine.read_stage import ReadStage
 from bkctl.engine.replay import Replay, ReplayReport
 from bkctl.engine.settings import BookieSettings
-from bkctl.engine.storage_parts import OpenStorages, OpenStore, PlacedLedgers, StorageParts
+from bkctl.engine.storage_parts import OpenStorages, OpenStore, StorageParts
 from bkctl.engine.storages import storage_of
 from bkctl.engine.write_stage import WriteStage
 from bkctl.errors import BadRequestError, BkctlError, BookieIOError
@@ -165,7 +165,7 @@ class Bookie:
             [storage.index_place for storage in self.storages],
             lambda: journals,
             lambda number: self.storages[number].lost_parts(),
-            self._placed_ledgers(accept_loss),
+            None if self._cluster is None else placed_ledgers(self._cluster, accept_loss),
             lambda number, ledger: ledger in self.storages[number].ledgers,
         )
         if not accept_loss:
@@ -199,16 +199,6 @@ class Bookie:
             collector.start()
         self._serving = self.served = True
         return report
-
-    def _placed_ledgers(self, accept_loss: bool) -> PlacedLedgers | None:
-        """Return the ledgers that the cluster places here, None without a cluster.
-
-        An index is not called lost for a cluster that is silent: the error of the question ends the start.
-        Where a person has accepted the loss, what is not known goes into limbo.
-        """
-        if self._cluster is None:
-            return None
-        return KeylessLedgers(self._cluster) if accept_loss else PlacedHere(self._cluster)
 
     def stop(self) -> None:
         """Answer what was accepted, flush everything, move the marks, close. A second call does nothing.

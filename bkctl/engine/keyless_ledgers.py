@@ -51,6 +51,15 @@ class PlacedHere:
             return True
 
 
+def placed_ledgers(cluster: LedgerDirectory, accept_loss: bool) -> PlacedHere | KeylessLedgers:
+    """Return the ledgers that the cluster places here, for the search for a lost index.
+
+    An index is not called lost for a cluster that is silent: the error of the question ends the start. Where
+    a person has accepted the loss, what is not known goes into limbo.
+    """
+    return KeylessLedgers(cluster) if accept_loss else PlacedHere(cluster)
+
+
 class KeylessLedgers:
     """The answers of ``cluster``, asked once for each ledger, and never again once it does not answer."""
 

@@ -31,6 +31,8 @@ was in the first was lost, even if its cookie is there or was put back.
 Where one of several index directories never had an index file, although others have, a ledger of the logs
 without such a file was deleted or has lost it. The cluster knows which. Nothing is decided without it.
 
+A loss that was accepted by a start which did not come to its end is still one (``accepted_losses``).
+
 The refusal of a start is in :mod:`bkctl.engine.lost_index_refusal`, and what becomes of an accepted loss in
 :mod:`bkctl.engine.lost_index_limbo`.
 """
@@ -43,6 +45,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from bkctl.codec.entry import EntryBatch
+from bkctl.engine.accepted_losses import ACCEPTED_NAME, accepted_parts
 from bkctl.engine.gc.log_reading import read_log
 from bkctl.engine.half_index import Trace, rows_without_limbo, trace_in_other
 from bkctl.engine.journaled_entries import JournaledEntries, JournalPlace, journals_in
@@ -62,6 +65,7 @@ from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
 _log = logging.getLogger(__name__)
+_CUT_OFF = "says that a start which accepted this was cut off (remove that file once the index is back)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,12 @@ def find_lost_indexes(
     journaled = cache(lambda: JournaledEntries(filesystem, journals()))
     for number, place in enumerate(places):
         parts = dict(lost_parts(number))
+        if accepted := accepted_parts(filesystem, place.databases):
+            parts = {**parts, **accepted}
+            note = f"{place.databases}/{ACCEPTED_NAME}"
+            logs_lost = not logs_with_records(filesystem, place.logs)
+            found.append(LostIndex(number, place, parts, note, None, None, logs_lost, _CUT_OFF))
+            continue
         if not parts:
             continue
         counts, only = None if cluster is None else cluster.is_kept, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bkctl.engine.accepted_losses import note_accepted
 from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.journaled_entries import JournalPlace
 from bkctl.engine.ledger_storage import IndexPlace
@@ -31,11 +32,12 @@ def journal_places(settings: BookieSettings, marks: LastMarks) -> list[JournalPl
 
 
 def refuse_gone_indexes(
-    filesystem: WritableFileSystem, settings: BookieSettings, cluster: PlacedLedgers
+    filesystem: WritableFileSystem, settings: BookieSettings, cluster: PlacedLedgers, *, accept_loss: bool
 ) -> None:
     """Raise RefusedError where databases are gone, and logs, journals or other directories show a loss.
 
-    To be asked before an engine opens the databases, which makes those that are missing.
+    To be asked before an engine opens the databases, which makes those that are missing. A loss that is to be
+    accepted is noted instead.
     """
     places = index_places(settings)
     journals = len(settings.journal_directories)
@@ -50,7 +52,10 @@ def refuse_gone_indexes(
         }
 
     lost = find_lost_indexes(filesystem, places, lambda: journal_places(settings, marks), gone, cluster)
-    refuse_lost_indexes(filesystem, lost)
+    if not accept_loss:
+        refuse_lost_indexes(filesystem, lost)
+    for each in lost:
+        note_accepted(filesystem, each.place.databases, each.databases)
 
 
 def refuse_lost_indexes(filesystem: FileSystem, lost: Sequence[LostIndex]) -> None:

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 
 from bkctl.clock import Clock
 from bkctl.codec.last_mark import LastMark
+from bkctl.engine.accepted_losses import forget_accepted, note_accepted
 from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.file_replay import ReplayedEnd
 from bkctl.engine.gc.ports import LedgerDirectory
@@ -111,6 +112,8 @@ class Replay:
             if end is not None:
                 self._settle(end)
                 self._marks.write(number, end.mark)
+        for lost in self._lost_indexes:
+            forget_accepted(self._filesystem, lost.place.databases)
         self.records_ends = [None if end is None else end.records_end for end in ends]
         self._report.seconds = self._clock.monotonic() - started_s
         return self._report
@@ -141,6 +144,7 @@ class Replay:
     def _accept(self, lost: LostIndex) -> None:
         _log.warning("%s; accepted", lost.found)
         self._report.lost_indexes += 1
+        note_accepted(self._filesystem, lost.place.databases, lost.databases)
         if lost.rows_lost:
             self._ledgers.without_rows.add(self._storages[lost.number])
         put_in_limbo(self._filesystem, lost, self._journal_directories, self._ledgers)

@@ -46,16 +46,29 @@ class PlacedLedgers(Protocol):
         """Yield all of them."""
 
 
+class RefuseGone(Protocol):
+    """Refuse a start, or note the loss that it accepts, while nothing was made in the place of an index."""
+
+    def __call__(
+        self,
+        filesystem: WritableFileSystem,
+        settings: BookieSettings,
+        cluster: PlacedLedgers,
+        *,
+        accept_loss: bool,
+    ) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class StorageChoice:
     """How a bookie is started with one storage.
 
     ``refuse_gone`` raises RefusedError where an index is gone that held something; it is asked before
-    ``open``, which makes what is missing. Its last argument says which ledgers the cluster places here.
+    ``open``, which makes what is missing. With ``accept_loss`` it notes such a loss instead.
     ``refusal`` gives the refusal of a start over an index that ``open`` could not read, or the error itself
     for anything else.
     """
 
     open: OpenStorages
-    refuse_gone: Callable[[WritableFileSystem, BookieSettings, PlacedLedgers], None]
+    refuse_gone: RefuseGone
     refusal: Callable[[BookieSettings, CorruptionError], BkctlError]

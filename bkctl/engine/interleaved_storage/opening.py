@@ -51,7 +51,9 @@ def open_interleaved_storage(parts: StorageParts) -> list[LedgerStorage]:
     ]
 
 
-def refuse_nothing(filesystem: WritableFileSystem, settings: BookieSettings, cluster: PlacedLedgers) -> None:
+def refuse_nothing(
+    filesystem: WritableFileSystem, settings: BookieSettings, cluster: PlacedLedgers, *, accept_loss: bool
+) -> None:
     """Refuse nothing before the files are opened: opening them makes none that could hide a loss."""
 
 

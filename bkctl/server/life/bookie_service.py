@@ -25,7 +25,7 @@ from bkctl.directories.cookie_rules import CookieDecision
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.engine_thread import EngineThread
 from bkctl.engine.gradual_removal import GradualRemoval
-from bkctl.engine.keyless_ledgers import PlacedHere
+from bkctl.engine.keyless_ledgers import placed_ledgers
 from bkctl.engine.replay import ReplayReport
 from bkctl.engine.storages import storage_of
 from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, RefusedError, StorageError
@@ -253,9 +253,12 @@ class BookieService:
         settings = bookie_settings(self.config)
         assert self._live_ledgers is not None
         try:
-            if not self._accept_loss:
-                cluster = PlacedHere(self._live_ledgers)
-                storage_of(settings).refuse_gone(self.filesystem, settings, cluster)
+            storage_of(settings).refuse_gone(
+                self.filesystem,
+                settings,
+                placed_ledgers(self._live_ledgers, self._accept_loss),
+                accept_loss=self._accept_loss,
+            )
             bookie = Bookie(
                 settings,
                 filesystem=self.filesystem,

@@ -46,6 +46,7 @@ from bkctl.admin.index.rebuild.verification import holds_rows, verify_locations
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, Run
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
 from bkctl.directories.placement import LedgerDirectory, Placement
+from bkctl.engine.accepted_losses import forget_accepted
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
@@ -343,6 +344,7 @@ class DbRebuild:
             for backup in self._backups:
                 drop_whole(backup)
             self._exchanged.clear()
+        forget_accepted(self._fs, self._directory.index_dir)
         self._locations.work.drop()
         self._ledgers.work.drop()
         sync_directory(self._directory.index_dir)

@@ -51,6 +51,7 @@ from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
 from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader, decode_header, parse_index_path
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.placement import Placement
+from bkctl.engine.accepted_losses import forget_accepted
 from bkctl.engine.interleaved_storage.index_headers import row_of
 from bkctl.errors import CorruptionError, storage_error
 from bkctl.reporting import nobody
@@ -294,6 +295,7 @@ class IdxRebuild:
             backups.clear()
         if self._doubts == []:
             forget_doubts(self._fs, self._options.record, self._indexes)
+        forget_accepted(self._fs, self._indexes[0])
         for path in reversed(self._indexes):  # the marker goes last
             self._works[path].drop()
             sync_directory(path)

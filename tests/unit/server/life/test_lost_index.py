@@ -15,11 +15,14 @@ import pytest
 from bkctl.admin.conversion.bookie_places import places_of, refuse_lost_index
 from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.errors import RecoveryFailedError
+from bkctl.clock import SystemClock
 from bkctl.codec.cookie import decode_cookie
 from bkctl.codec.ledger_data import LedgerData, encode_ledger_data, encode_ledger_key
-from bkctl.errors import ConnectionFailedError, LedgerLimboError, NoLedgerError, RefusedError
+from bkctl.engine.bookie import Bookie
+from bkctl.engine.db_storage import ledgers as rows_of_ledgers
+from bkctl.errors import ConnectionFailedError, LedgerLimboError, NoLedgerError, RefusedError, StorageError
 from bkctl.kvstore.base import Put
-from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE
+from bkctl.kvstore.profile import LEDGERS_PROFILE, LOCATIONS_PROFILE, StoreProfile
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
@@ -29,7 +32,8 @@ from bkctl.vfs import PosixFileSystem
 from tests.demo_client import MASTER_KEY, DemoClient, body_of
 from tests.support.audited_cluster import ledger_metadata
 from tests.support.engine_rig import Waiter
-from tests.support.truthful_bookie import TruthfulBookie, started
+from tests.support.faulty_store import FaultyStore, StoreFaultRule
+from tests.support.truthful_bookie import TruthfulBookie, settings_of, started
 from tests.support.truthful_damage import cut_log
 
 Run = Callable[..., Any]
@@ -118,6 +122,61 @@ def test_an_accepted_loss_of_an_index_is_limbo_and_accepted_once(
     with EmbeddedBookie(tmp_path) as again:
         assert again.report is not None
         assert again.report.recovery.limbo_ledgers == 0
+
+
+def test_an_accepted_loss_that_was_cut_off_behind_the_opening_is_seen_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The empty databases that it has made, beside a last mark, are those of a directory without a ledger."""
+    bookie = written(tmp_path, journalMaxBackups="0")
+    with bookie:
+        pass
+    place_on(bookie, LEDGER)
+    current = tmp_path / "ledgers/current"
+    lose(current, ("ledgers", "locations"), emptied=False)
+    for log in current.glob("*.log"):
+        log.unlink()
+
+    def killed(*_: object, **__: object) -> None:
+        raise StorageError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bookie, "start", killed)
+        with pytest.raises(StorageError):
+            EmbeddedBookie(tmp_path, accept_loss=True).start()
+    assert {"ledgers", "locations"} <= set(os.listdir(current))
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=r"ACCEPTED_LOSS says .* cut off .*was lost.*--accept-loss"):
+            bookie.start()
+    with EmbeddedBookie(tmp_path, accept_loss=True) as accepting, DemoClient(accepting.port) as client:
+        assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+    with bookie:
+        assert "ACCEPTED_LOSS" not in os.listdir(current)
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["gone", "empty"])
+def test_an_accepted_loss_of_which_some_rows_were_written_is_seen_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Run, *, emptied: bool
+) -> None:
+    """A database with some of the rows in limbo was written to; the other ledgers are "no such ledger"."""
+    bookie = TruthfulBookie.make(tmp_path, "db", 1)
+    lose(bookie.current(), ("ledgers", "locations"), emptied=emptied)
+    monkeypatch.setattr(rows_of_ledgers, "OPERATIONS_MAX", 1)
+
+    def opened(path: str, profile: StoreProfile) -> FaultyStore:
+        is_hit = path.endswith("/ledgers")
+        return FaultyStore(open_store(path, profile, create=True), [StoreFaultRule("write", 3)] * is_hit)
+
+    settings = settings_of(tmp_path, 1)
+    cut_off = Bookie(settings, filesystem=PosixFileSystem(), clock=SystemClock(), open_store=opened)
+    with pytest.raises(StorageError):
+        cut_off.start(accept_loss=True)
+    cut_off.stop()
+    with pytest.raises(RefusedError, match=r"ACCEPTED_LOSS says .*index rebuild"), started(tmp_path, 1):
+        pass
+    assert run_cli("index", "rebuild", bookie.current(), "--yes").exit_code in (0, 1, 3)
+    with started(tmp_path, 1) as engine:
+        assert engine.reads.read(1, 0) == bookie.truth.bodies[1, 0]
 
 
 def test_an_accepted_loss_knows_the_ledgers_of_kept_journals(tmp_path: Path) -> None:
