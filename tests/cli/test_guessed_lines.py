@@ -112,7 +112,7 @@ def test_help_is_found_behind_the_noun_as_well(run_cli: Run) -> None:
     ("line", "says"),
     [
         ("entrylog list --limt 3", "no such option: --limt. Did you mean '--limit'?\n"),
-        ("top --columns bookie", "no such option: --columns\n"),
+        ("cluster info --columns uri", "no such option: --columns\n"),
         ("entrylog list --nothing-like-it", "no such option: --nothing-like-it\n"),
         ("bookie stat", "no such command 'stat'. Did you mean 'start' or 'status'?\n"),
     ],
