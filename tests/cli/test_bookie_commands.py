@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import threading
@@ -111,7 +112,14 @@ def test_status_of_a_bookie_of_ours(run_cli: Run, here: Path) -> None:
         url = f"http://127.0.0.1:{bookie.http_port}"
         found = run_cli("bookie", "status", "--url", url + "/", "-o", "json")
         (row,) = from_ndjson(run_cli("bookie", "status", "--url", url, "-o", "ndjson").stdout)
-        assert bookie.bookie_id in run_cli("bookie", "status", "--url", url, "-o", "table").stdout
+        table = run_cli("bookie", "status", "--url", url, "-o", "table")
+        assert bookie.bookie_id in table.stdout
+        # This process has the bookie in it, and not the name of one: a signal would go to somebody else.
+        assert "pid                   -\n" in table.stdout
+        assert (
+            table.stderr
+            == "bkctl: to stop it: send its process SIGTERM, where it runs; it flushes, then ends\n"
+        )
         # Found by its registration, too.
         uri = bookie.config.metadata.uri
         directories = (
@@ -122,7 +130,15 @@ def test_status_of_a_bookie_of_ours(run_cli: Run, here: Path) -> None:
         )
         chosen = ("-X", "bookiePort=0", "-X", "allowEphemeralPorts=true")
         by_registration = run_cli("bookie", "status", "--metadata", uri, *directories, *chosen, "-o", "json")
+        told = run_cli("bookie", "status", "--metadata", uri, *directories, *chosen, "-o", "table").stderr
+        quiet = run_cli(
+            "--quiet", "bookie", "status", "--metadata", uri, *directories, *chosen, "-o", "table"
+        )
     assert found.exit_code == 0
+    assert json.loads(found.stdout)["pid"] is None
+    assert json.loads(by_registration.stdout)["pid"] == os.getpid()
+    assert (by_registration.stderr, quiet.stderr) == ("", "")
+    assert told.startswith(f"bkctl: to stop it: kill {os.getpid()} (SIGTERM; it flushes, then ends)")
     assert json.loads(found.stdout).keys() == row.keys()
     assert (row["url"], row["bookie"]) == (url, bookie.bookie_id)
     assert (row["running"], row["read_only"], row["shutting_down"]) == (True, False, False)
@@ -152,7 +168,27 @@ def test_status_of_a_java_bookie(run_cli: Run) -> None:
         "high_priority_writes": True,
         "free_bytes": None,
         "total_bytes": None,
+        "pid": None,
     }
+
+
+def test_a_bookie_that_is_not_asked_is_named_with_its_process(run_cli: Run, here: Path) -> None:
+    """One without an HTTP admin runs, and whoever wants to stop it needs its process."""
+    with EmbeddedBookie(here / "b", overrides={"httpServerEnabled": "false"}) as bookie:
+        places = (f"journalDirectories={here}/b/journal", f"ledgerDirectories={here}/b/ledgers")
+        options = [word for each in places for word in ("-X", each)]
+        chosen = (
+            "--metadata",
+            bookie.config.metadata.uri,
+            "-X",
+            "bookiePort=0",
+            "-X",
+            "allowEphemeralPorts=true",
+        )
+        done = run_cli("bookie", "status", *options, *chosen)
+    assert (done.exit_code, done.stdout) == (5, "")
+    assert "without an HTTP admin (httpServerEnabled); the directories are in use by " in done.stderr
+    assert f"(pid {os.getpid()}): kill {os.getpid()} (SIGTERM;" in done.stderr
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"hello", b'{"running"', b"\xff", b"[" * 5000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,9 +21,11 @@ from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.log_output import LogFormatOption, logging_to_stderr
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, UrlOption, noun_app
-from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
+from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
+from bkctl.errors import BkctlError, ConnectionFailedError
 
 if TYPE_CHECKING:
+    from bkctl.kvstore.lock_holder import LockHolder
     from bkctl.server.life.bookie_service import StartReport
 
 app = noun_app(
@@ -76,6 +79,11 @@ STATUS_SCHEMA: Schema = (
     Key("high_priority_writes", "bool", "whether it takes recovery writes"),
     Key("free_bytes", "int or null", "free bytes of its ledger directories' disks"),
     Key("total_bytes", "int or null", "all bytes of them"),
+    Key(
+        "pid",
+        "int or null",
+        "id of its process; null where that is not seen from here: of another machine, container or user",
+    ),
 )
 
 
@@ -218,6 +226,9 @@ def status_command(
 
     Without --url the HTTP admin is the one that the bookie of this configuration has registered.
 
+    The process of a bookie on this machine is found by who listens there, or by the lock of its databases.
+    SIGTERM stops it: it flushes, then ends.
+
     Examples:
 
       bkctl bookie status
@@ -225,9 +236,38 @@ def status_command(
       bkctl bookie status --url http://127.0.0.1:8080
     """
     from bkctl.admin.bookie_status import ask_status
+    from bkctl.server.life.running_process import process_at
 
-    url = running_bookie_url(url, configuration)
-    write_one(ask_status(url), STATUS_SCHEMA, output)
+    in_use_by = None if url is not None else _process_of(configuration)
+    try:
+        asked = running_bookie_url(url, configuration)
+        status = ask_status(asked)
+    except ConnectionFailedError as error:
+        if in_use_by is None:
+            raise
+        text = f"{error}; the directories are in use by {in_use_by}"
+        raise ConnectionFailedError(f"{text}: {_how_to_stop(in_use_by)}") from error
+    process = process_at(asked) or in_use_by
+    write_one({**asdict(status), "pid": process and process.pid}, STATUS_SCHEMA, output)
+    if chosen_format(output, one=True) is Format.TABLE:
+        typer.echo(f"bkctl: to stop it: {_how_to_stop(process)}", err=True)
+
+
+def _process_of(configuration: ConfigurationOptions) -> LockHolder | None:
+    """Return the process that uses the directories of a configuration, None where none is seen."""
+    from bkctl.server.life.running_process import process_in
+
+    try:
+        directories = bookie_config(configuration, tell=lambda _: None).directories
+    except BkctlError:  # who needs the configuration says what is wrong with it
+        return None
+    return process_in(directories)
+
+
+def _how_to_stop(process: LockHolder | None) -> str:
+    if process is None or process.pid is None:
+        return "send its process SIGTERM, where it runs; it flushes, then ends"
+    return f"kill {process.pid} (SIGTERM; it flushes, then ends), or by the service manager that started it"
 
 
 check_conf.register(app)
