@@ -11,7 +11,6 @@ Source: ``org.apache.bookkeeper.zookeeper.ZooKeeperClient``, ``util.ZkUtils``.
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from itertools import islice
 from typing import TypeVar
 
 from bkctl.clock import Clock, SystemClock
-from bkctl.errors import BkctlError, ConnectionFailedError
+from bkctl.errors import ConnectionFailedError
 from bkctl.metadata.api import VersionConflictError
 from bkctl.metadata.notices import NoticeThread
 from bkctl.metadata.settings import MetadataSettings
@@ -44,10 +43,9 @@ from bkctl.metadata.zookeeper.connection import (
     ServerRefusal,
     ServerRefusalError,
 )
+from bkctl.metadata.zookeeper.watch import ZooKeeperWatch
 
 T = TypeVar("T")
-
-_LOG = logging.getLogger(__name__)
 
 #: Lists of children under way at once: few where they are long, so that about so many names are held.
 _LISTS_AT_ONCE_MIN = 16
@@ -55,9 +53,6 @@ _NAMES_AT_ONCE = 100_000
 
 #: How soon a wait notices that the tree was closed.
 _CLOSE_POLL_S = 0.2
-
-#: When a watch is set again that the server refused.
-_REFUSED_DELAY_S = 30.0
 
 
 class ZooKeeperTree(NodeTree):
@@ -69,7 +64,7 @@ class ZooKeeperTree(NodeTree):
         self._clock = clock
         self._notices = NoticeThread("metadata-zookeeper", SystemClock())
         self._callbacks: SessionCallbacks | None = None
-        self._watches: dict[_ZooKeeperWatch, None] = {}
+        self._watches: dict[ZooKeeperWatch, None] = {}
         self._watches_lock = threading.Lock()
         self._closing = threading.Event()
         self._session = NO_SESSION
@@ -390,13 +385,13 @@ class ZooKeeperTree(NodeTree):
     def _watch(
         self, path: str, arm: Callable[[Callable[[], None]], object], changed: Callable[[], None]
     ) -> Subscription:
-        watch = _ZooKeeperWatch(self, self._notices, path, arm, changed)
+        watch = ZooKeeperWatch(self._disarm, self._notices, path, arm, changed)
         with self._watches_lock:
             self._watches[watch] = None
         watch.post()
         return watch
 
-    def disarm(self, watch: _ZooKeeperWatch) -> None:
+    def _disarm(self, watch: ZooKeeperWatch) -> None:
         """Forget a watch."""
         with self._watches_lock, contextlib.suppress(KeyError):
             del self._watches[watch]
@@ -405,50 +400,6 @@ class ZooKeeperTree(NodeTree):
         self._closing.set()
         self._connection.close()
         self._notices.close()
-
-
-class _ZooKeeperWatch:
-    """ZooKeeper's watches fire once, so each report begins with setting the next one by ``arm``."""
-
-    def __init__(
-        self,
-        tree: ZooKeeperTree,
-        notices: NoticeThread,
-        path: str,
-        arm: Callable[[Callable[[], None]], object],
-        changed: Callable[[], None],
-    ) -> None:
-        self._tree = tree
-        self._notices = notices
-        self._path = path
-        self._arm = arm
-        self._changed = changed
-        self._closed = False
-
-    def post(self) -> None:
-        self._notices.post(self, self._look)
-
-    def _fired(self) -> None:
-        if not self._closed:
-            self.post()
-
-    def _look(self) -> None:
-        if self._closed:
-            return
-        try:
-            self._arm(self._fired)
-            self._changed()
-        except ConnectionFailedError:
-            raise  # the notice thread tries again
-        except BkctlError as error:
-            # There is no permission, for now: the server does not report when it is given.
-            _LOG.warning("%s is not watched, again in %g s: %s", self._path, _REFUSED_DELAY_S, error)
-            self._notices.post(self, self._look, delay_s=_REFUSED_DELAY_S)
-
-    def close(self) -> None:
-        self._closed = True
-        self._tree.disarm(self)
-        self._notices.cancel(self)
 
 
 def _node(data: bytes, stat: NodeStat) -> Node:

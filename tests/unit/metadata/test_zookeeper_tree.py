@@ -25,7 +25,7 @@ from bkctl.metadata.settings import Credentials, MetadataSettings
 from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.tree import READS_AT_ONCE, GuardMissingError, NodeExistsError, NodeMissingError
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.metadata.zookeeper import tree as tree_module
+from bkctl.metadata.zookeeper import watch as watch_module
 from bkctl.metadata.zookeeper.connection import Asked, NodeStat
 from bkctl.metadata.zookeeper.tree import ZooKeeperTree
 from tests.support.waiting import until
@@ -556,7 +556,7 @@ def test_a_watch_without_permission_is_set_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Permission comes later, and nobody tells of it."""
-    monkeypatch.setattr(tree_module, "_REFUSED_DELAY_S", 0.05)
+    monkeypatch.setattr(watch_module, "_REFUSED_DELAY_S", 0.05)
     path = f"/{uuid.uuid4().hex}"
     owner = KazooClient(hosts=zookeeper_server.address, auth_data=[("digest", "owner:secret")])
     owner.start()
