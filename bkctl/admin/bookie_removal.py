@@ -25,7 +25,8 @@ from bkctl.metadata.http_address import http_urls
 from bkctl.replication.bookie_drain import BookieDrain, DrainProgress, DrainResult, DrainSettings
 from bkctl.replication.bookie_move import BookieMove
 from bkctl.replication.drain_plan import DrainPlan, drain_plan
-from bkctl.replication.ledger_move import MovedLedger, MoveSettings
+from bkctl.replication.ledger_move import MoveSettings
+from bkctl.replication.moved_ledger import MovedLedger
 
 _READ_ONLY_PAGE = "/api/v1/bookie/state/readonly"
 

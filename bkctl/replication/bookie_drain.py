@@ -25,7 +25,7 @@ from bkctl.clock import Clock, SystemClock
 from bkctl.errors import NotFoundError, RefusedError
 from bkctl.metadata.api import MetadataStore, Versioned
 from bkctl.replication.bookie_move import BookieMove
-from bkctl.replication.ledger_move import MovedLedger, MoveOutcome
+from bkctl.replication.moved_ledger import MovedLedger, MoveOutcome
 
 #: Ledgers that could not be moved, which a result names; it counts all of them.
 NAMED_MAX = 1_000

@@ -25,7 +25,8 @@ from bkctl.metadata.api import MetadataStore, NoClusterError
 from bkctl.metadata.autorecovery_api import Taken
 from bkctl.replication.auditor_office import LedgerRow
 from bkctl.replication.bookie_check import named_bookies
-from bkctl.replication.ledger_move import LedgerMove, MovedLedger, MoveOutcome, MoveSettings
+from bkctl.replication.ledger_move import LedgerMove, MoveSettings
+from bkctl.replication.moved_ledger import MovedLedger, MoveOutcome
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.steps import ClientSteps
 

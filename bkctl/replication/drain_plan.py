@@ -16,8 +16,9 @@ from bkctl.metadata.api import RegisteredBookies, RegistrationMode
 from bkctl.replication.auditor_office import LedgerRow
 from bkctl.replication.bookie_move import BookieMove
 from bkctl.replication.fragment_check import BadFragment, BadIndex, Defect
+from bkctl.replication.leaving_fragments import named_fragments, replica_size
 from bkctl.replication.ledger_look import without_source
-from bkctl.replication.ledger_move import MovedLedger, MoveOutcome, named_fragments, replica_size
+from bkctl.replication.moved_ledger import MovedLedger, MoveOutcome
 from bkctl.types import LedgerState
 
 #: Ledgers that cannot be moved, which a plan names; it counts all of them.

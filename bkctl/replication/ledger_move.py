@@ -11,20 +11,16 @@ A ledger that has been moved does not name the bookies: nothing else has to be r
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import cast
 
 from bkctl.client.adherence import Adherence, Adheres
-from bkctl.client.distribution import Distribution
 from bkctl.client.errors import ClientError, NoSuchLedgerError
 from bkctl.client.ops.ledger_access import LedgerAccess, require_quorum_fields
 from bkctl.client.ops.recovery import RecoveryMachine, RecoverySettings
-from bkctl.codec.digest import DIGEST_BYTES
-from bkctl.codec.entry import HEADER_BYTES
 from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata
 from bkctl.errors import BkctlError, CorruptionError, UsageError
 from bkctl.metadata.api import NoClusterError, StoredLedger
@@ -32,7 +28,7 @@ from bkctl.replication.bookie_check import named_bookies
 from bkctl.replication.digest_search import access_to
 from bkctl.replication.entry_copy import CopyCounts
 from bkctl.replication.errors import LockLostError
-from bkctl.replication.fragment_check import BadFragment, BadIndex, Defect
+from bkctl.replication.fragment_check import BadFragment
 from bkctl.replication.fragment_copy import (
     CopyFailure,
     CopyResult,
@@ -40,9 +36,11 @@ from bkctl.replication.fragment_copy import (
     FailedIndex,
     FragmentCopyMachine,
 )
-from bkctl.replication.fragments import Fragment, StoredEntries, fragments
+from bkctl.replication.fragments import Fragment
+from bkctl.replication.leaving_fragments import named_fragments, replica_size
 from bkctl.replication.ledger_look import missing_members, read_lac
 from bkctl.replication.ledger_repair import RepairSettings
+from bkctl.replication.moved_ledger import LOST_SHOWN, MovedLedger, MoveOutcome
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.source_probe import UNPROVED_MAX, SourceProbeMachine, UnprovedEntry
 from bkctl.replication.steps import Steps
@@ -50,63 +48,6 @@ from bkctl.replication.target_choice import TargetChoiceMachine
 
 #: Every entry is read, not only the first and the last.
 _EVERY_ENTRY = 100
-
-
-class MoveOutcome(enum.Enum):
-    """The outcome for a ledger; the value is the JSON form.
-
-    ``MOVABLE`` is what a rehearsal says of one that can be moved. ``BUSY``: a replication worker is at it.
-    ``FAILED`` may succeed when it is tried again.
-    """
-
-    MOVED = "moved"
-    MOVABLE = "movable"
-    NOT_NAMED = "not_named"
-    LEDGER_GONE = "ledger_gone"
-    WAITING_FOR_WRITER = "waiting_for_writer"
-    BUSY = "busy"
-    FAILED = "failed"
-    BLOCKED_NO_TARGET = "blocked_no_target"
-    BLOCKED_RECOVERY = "blocked_recovery"
-    BLOCKED_METADATA = "blocked_metadata"
-    LOST_NO_SOURCE = "lost_no_source"
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left to do."""
-        return self in (MoveOutcome.MOVED, MoveOutcome.NOT_NAMED, MoveOutcome.LEDGER_GONE)
-
-    @property
-    def may_pass(self) -> bool:
-        """Whether time alone may change it."""
-        return self in (MoveOutcome.WAITING_FOR_WRITER, MoveOutcome.BUSY, MoveOutcome.FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class MovedLedger:
-    """One ledger: what became of it, or would.
-
-    ``bookies`` are those that left it and ``targets`` those that came, as far as that is done; in a
-    rehearsal, those that would. ``entries`` and ``bytes`` were written, in a rehearsal an estimate.
-    ``lost`` are entries without any source, the first :data:`LOST_SHOWN`, of ``lost_count``; ``accepted``
-    says that they were given up. ``off_policy`` segments do not keep to the placement policy any more.
-    """
-
-    ledger: int
-    outcome: MoveOutcome
-    reason: str = ""
-    bookies: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    entries: int = 0
-    bytes: int = 0
-    lost: tuple[int, ...] = ()
-    lost_count: int = 0
-    accepted: bool = False
-    off_policy: int = 0
-
-
-#: Entries without a source that a row names.
-LOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,27 +368,3 @@ class LedgerMove:
             bool(self._lost) and outcome in (MoveOutcome.MOVED, MoveOutcome.MOVABLE),
             self._off_policy,
         )
-
-
-def named_fragments(metadata: LedgerMetadata, lac: int, leaving: frozenset[str]) -> Iterator[BadFragment]:
-    """Yield the fragments that name bookies which leave, with their indices."""
-    for fragment in fragments(metadata, lac):
-        bad = tuple(
-            [
-                BadIndex(index, bookie, Defect.LEAVING)
-                for index, bookie in enumerate(fragment.bookies)
-                if bookie in leaving
-            ]
-        )
-        if bad:
-            yield BadFragment(fragment, bad)
-
-
-def replica_size(metadata: LedgerMetadata, bad: BadFragment) -> tuple[int, int]:
-    """Return how many entries the indices of a fragment hold, and of about how many bytes, heads included."""
-    distribution = Distribution.of(metadata)
-    count = sum(StoredEntries(distribution, bad.fragment, one.index).count for one in bad.bad)
-    entries = metadata.last_entry + 1
-    payload = metadata.length * count // entries if entries > 0 else 0
-    digest_bytes = 0 if metadata.digest_type is None else DIGEST_BYTES[metadata.digest_type]
-    return count, payload + count * (HEADER_BYTES + digest_bytes)

@@ -24,7 +24,7 @@ from bkctl.commands.frame.output import write_rows
 from bkctl.commands.frame.progress import progress
 
 if TYPE_CHECKING:
-    from bkctl.replication.ledger_move import MovedLedger
+    from bkctl.replication.moved_ledger import MovedLedger
 
 
 def register(app: typer.Typer) -> None:
@@ -99,7 +99,7 @@ class _Counts:
 
     def add(self, one: MovedLedger) -> None:
         """Count a row."""
-        from bkctl.replication.ledger_move import MoveOutcome
+        from bkctl.replication.moved_ledger import MoveOutcome
 
         if one.outcome in (MoveOutcome.NOT_NAMED, MoveOutcome.LEDGER_GONE):
             return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bkctl.admin.bookie_removal import BookieRemoval
     from bkctl.commands.frame.bookie_options import ConfigurationOptions
     from bkctl.metadata.api import MetadataStore
-    from bkctl.replication.ledger_move import MovedLedger
+    from bkctl.replication.moved_ledger import MovedLedger
 
 
 @dataclass(frozen=True, slots=True)

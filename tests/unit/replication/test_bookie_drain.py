@@ -17,8 +17,9 @@ from bkctl.errors import ConnectionFailedError, RefusedError
 from bkctl.replication import bookie_move
 from bkctl.replication.bookie_drain import BookieDrain, DrainSettings
 from bkctl.replication.bookie_move import BookieMove
-from bkctl.replication.ledger_move import MoveOutcome, MoveSettings
+from bkctl.replication.ledger_move import MoveSettings
 from bkctl.replication.ledger_repair import RepairSettings
+from bkctl.replication.moved_ledger import MoveOutcome
 from bkctl.replication.steps import ClientSteps
 from bkctl.types import DigestType, LedgerState
 from tests.support.audited_cluster import ledger_metadata
