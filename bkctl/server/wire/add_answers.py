@@ -165,7 +165,9 @@ class AddAnswers:
         """End the connections whose clients would wait in vain for an answer, and count their adds down."""
         for one in pending:
             reported("ending a connection without its answers", one.connection.abort)
-            self._ended([one], ResultCode.IO_ERROR, one.count, one.size_bytes)
+            reported(
+                "counting adds down", self._ended, (one,), ResultCode.IO_ERROR, one.count, one.size_bytes
+            )
 
     def _ended(self, pending: Sequence[PendingAdds], code: ResultCode, count: int, size_bytes: int) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -12,6 +13,7 @@ import pytest
 
 from bkctl.clock import SystemClock
 from bkctl.engine.add_run import AddRun as EngineAddRun
+from bkctl.engine.engine_thread import call_all
 from bkctl.engine.read_stage import ReadStage
 from bkctl.engine.write_stage import WriteStage
 from bkctl.metrics.latency import LatencyHistogram
@@ -264,10 +266,26 @@ def test_adds_that_were_taken_are_answered_once_whatever_is_counted(
         assert client.connection.unmatched == 0
 
 
-def test_runs_without_memory_for_their_answers_are_no_longer_in_progress() -> None:
+class CountsOnce(Counter[ResultCode]):
+    """Finds no memory for the first number."""
+
+    failed = False
+
+    def __setitem__(self, key: ResultCode, value: int) -> None:
+        if not self.failed:
+            self.failed = True
+            raise MemoryError
+        super().__setitem__(key, value)
+
+
+@pytest.mark.parametrize("refused", [Counter, CountsOnce])
+def test_runs_without_memory_for_their_answers_are_no_longer_in_progress(
+    refused: type[Counter[ResultCode]],
+) -> None:
     ended = [Connection(), Connection()]
     in_progress = AddsInProgress(100, 1 << 20, ConnectionMemory(1 << 30), LatencyHistogram())
     posted: list[Answer] = []
+    in_progress.refused = refused()
     answers = AddAnswers(cast("AnswerQueue", Posted(posted)), in_progress, SystemClock())
     pending: list[PendingAdds] = []
     for connection in ended:
@@ -285,7 +303,7 @@ def test_runs_without_memory_for_their_answers_are_no_longer_in_progress() -> No
     ((_, frames, done),) = posted
     assert frames() == b""
     assert done is not None
-    done()
+    call_all("ending a request", [done])
     assert [each.aborted for each in ended] == [True, True]
     assert in_progress.meter.length == 0
 
