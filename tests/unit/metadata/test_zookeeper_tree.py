@@ -195,68 +195,57 @@ def before_try(number: int, tree: ZooKeeperTree, happens: Callable[[], object]) 
         yield
 
 
+@pytest.fixture
+def other(zookeeper_server: ZooKeeperServer) -> Iterator[ZooKeeperTree]:  # noqa: F811
+    """The tree of somebody else, behind no proxy."""
+    with contextlib.closing(ZooKeeperTree([zookeeper_server.address], SETTINGS, SystemClock())) as tree:
+        yield tree
+
+
+def made_again(tree: ZooKeeperTree, path: str) -> None:
+    tree.delete(path)
+    tree.create(path, b"theirs")
+
+
+def data_at(tree: ZooKeeperTree, path: str) -> bytes | None:
+    node = tree.get(path)
+    return None if node is None else node.data
+
+
 def test_a_delete_whose_answer_was_lost_leaves_what_somebody_has_made_since(
-    proxy: Proxy,
-    zookeeper_server: ZooKeeperServer,  # noqa: F811
-    tree: ZooKeeperTree,
-    path: str,
+    proxy: Proxy, tree: ZooKeeperTree, other: ZooKeeperTree, path: str
 ) -> None:
     """Its version is 0 again."""
     tree.create(path, b"mine")
-    other = ZooKeeperTree([zookeeper_server.address], SETTINGS, SystemClock())
-    with contextlib.closing(other), before_try(1, tree, lambda: other.create(path, b"theirs")):
+    with before_try(1, tree, lambda: other.create(path, b"theirs")):
         proxy.lose_the_answer_to(DELETE)
         with pytest.raises(VersionConflictError):
             tree.delete(path, 0)
-    node = tree.get(path)
-    assert node is not None
-    assert node.data == b"theirs"
+    assert data_at(tree, path) == b"theirs"
 
 
 def test_a_rewrite_whose_answer_was_lost_leaves_what_somebody_has_made_since(
-    proxy: Proxy,
-    zookeeper_server: ZooKeeperServer,  # noqa: F811
-    tree: ZooKeeperTree,
-    path: str,
+    proxy: Proxy, tree: ZooKeeperTree, other: ZooKeeperTree, path: str
 ) -> None:
     tree.create(path, b"mine")
-    other = ZooKeeperTree([zookeeper_server.address], SETTINGS, SystemClock())
-
-    def make_again() -> None:
-        other.delete(path)
-        other.create(path, b"theirs")
-
-    with contextlib.closing(other), before_try(1, tree, make_again):
+    with before_try(1, tree, lambda: made_again(other, path)):
         proxy.lose_the_answer_to(SET)
         with pytest.raises(VersionConflictError):
             tree.set(path, b"mine, rewritten", 0)
-    node = tree.get(path)
-    assert node is not None
-    assert node.data == b"theirs"
+    assert data_at(tree, path) == b"theirs"
 
 
 def test_a_mark_whose_answer_was_lost_leaves_what_somebody_has_made_since(
-    proxy: Proxy,
-    zookeeper_server: ZooKeeperServer,  # noqa: F811
-    tree: ZooKeeperTree,
-    path: str,
+    proxy: Proxy, tree: ZooKeeperTree, other: ZooKeeperTree, path: str
 ) -> None:
     """A worker has finished with the first mark meanwhile, and another auditor has made the next one."""
     guard = tree.create(f"{path}-guard", b"")
     tree.create(path, b"first")
-    other = ZooKeeperTree([zookeeper_server.address], SETTINGS, SystemClock())
-
-    def make_again() -> None:
-        other.delete(path)
-        other.create(path, b"next")
-
-    with contextlib.closing(other), before_try(1, tree, make_again):
+    with before_try(1, tree, lambda: made_again(other, path)):
         proxy.lose_the_answer_to(MULTI)
         with pytest.raises(VersionConflictError):
             tree.write_beside(guard, path, b"first, and more", 0)
-    node = tree.get(path)
-    assert node is not None
-    assert node.data == b"next"
+    assert data_at(tree, path) == b"theirs"
 
 
 def test_a_lock_that_is_given_back_twice_leaves_that_of_the_next_worker(
