@@ -40,7 +40,7 @@ The refusal of a start is in :mod:`bkctl.engine.lost_index_refusal`, and what be
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -140,44 +140,69 @@ def find_lost_indexes(
     ``has_row`` says, by the number of the place, whether it has a row of a ledger. Raises StorageError,
     CorruptionError of a database, and what ``cluster`` raises.
     """
+    search = _Search(filesystem, places, journals, cluster)
     found: list[LostIndex] = []
-    journaled = cache(lambda: JournaledEntries(filesystem, journals()))
     for number, place in enumerate(places):
-        parts = dict(lost_parts(number))
-        if accepted := accepted_parts(filesystem, place.databases):
-            parts = {**parts, **accepted}
-            note = f"{place.databases}/{ACCEPTED_NAME}"
-            logs_lost = not logs_with_records(filesystem, place.logs)
-            found.append(LostIndex(number, place, parts, note, None, None, logs_lost, _CUT_OFF))
+        parts = {**lost_parts(number), **(accepted := accepted_parts(filesystem, place.databases))}
+        if accepted:
+            found.append(search.cut_off(number, parts))
             continue
-        if not parts:
-            continue
-        counts, only = None if cluster is None else cluster.is_kept, None
+        is_lost = None
         if _are_directories(parts):
-            if counts is None or has_row is None:
+            if cluster is None or has_row is None:
                 continue
-            counts = only = partial(_is_lost, partial(has_row, number), counts)
-        logs = logs_with_records(filesystem, place.logs)
-        for log in logs:
-            record = _unjournaled(filesystem, log, journaled, only)
-            if record is not None:
-                found.append(LostIndex(number, place, parts, log.path, *record))
-                break
-        else:
-            trace = _trace(filesystem, place, parts, counts, journaled)
-            if trace is not None:
-                found.append(LostIndex(number, place, parts, *trace[:3], not logs, trace.shows))
-                continue
-            flushed = _flushed(filesystem, place, parts, journals, (number, len(places)), counts)
-            if flushed is not None:
-                found.append(LostIndex(number, place, parts, *flushed, logs_lost=True))
-            elif not logs and (beside := _begun_beside(filesystem, places, number, parts)) is not None:
-                found.append(LostIndex(number, place, parts, beside, None, None, logs_lost=True))
-            elif cluster is not None and parts.get(LEDGERS) == "gone":
-                left = _placed(filesystem, place, cluster, (number, len(places)))
-                if left is not None:
-                    found.append(LostIndex(number, place, parts, *left[:3], not logs, left.shows))
+            is_lost = partial(_is_lost, partial(has_row, number), cluster.is_kept)
+        if parts and (lost := search.lost_at(number, parts, is_lost)) is not None:
+            found.append(lost)
     return found
+
+
+class _Search:
+    """The search for what shows that an index was lost, in the order of what it costs to look there."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        places: Sequence[IndexPlace],
+        journals: Callable[[], Iterable[JournalPlace]],
+        cluster: PlacedLedgers | None,
+    ) -> None:
+        self._filesystem = filesystem
+        self._places = places
+        self._journals = journals
+        self._cluster = cluster
+        self._journaled = cache(lambda: JournaledEntries(filesystem, journals()))
+
+    def cut_off(self, number: int, parts: dict[str, str]) -> LostIndex:
+        """Return the loss at a place of which a start has noted that it accepts it."""
+        place = self._places[number]
+        note = f"{place.databases}/{ACCEPTED_NAME}"
+        logs_lost = not logs_with_records(self._filesystem, place.logs)
+        return LostIndex(number, place, parts, note, None, None, logs_lost, _CUT_OFF)
+
+    def lost_at(
+        self, number: int, parts: dict[str, str], is_lost: Callable[[int], bool] | None
+    ) -> LostIndex | None:
+        """Return the loss at a place where ``parts`` are gone or empty, None where nothing shows one.
+
+        With ``is_lost`` only ledgers count of which it is so.
+        """
+        fs, place, cluster = self._filesystem, self._places[number], self._cluster
+        found, of_place = partial(LostIndex, number, place, parts), (number, len(self._places))
+        counts = is_lost if is_lost is not None or cluster is None else cluster.is_kept
+        logs = logs_with_records(fs, place.logs)
+        if (record := _unjournaled(fs, logs, self._journaled, is_lost)) is not None:
+            return found(*record)
+        if (trace := _trace(fs, place, parts, counts, self._journaled)) is not None:
+            return found(*trace[:3], not logs, trace.shows)
+        if (record := _flushed(fs, place, parts, self._journals, of_place, counts)) is not None:
+            return found(*record, logs_lost=True)
+        if not logs and (beside := _begun_beside(fs, self._places, number, parts)) is not None:
+            return found(beside, None, None, logs_lost=True)
+        if cluster is None or parts.get(LEDGERS) != "gone":
+            return None
+        placed = _placed(fs, place, cluster, of_place)
+        return None if placed is None else found(*placed[:3], not logs, placed.shows)
 
 
 def _are_directories(parts: Mapping[str, str]) -> bool:
@@ -310,24 +335,33 @@ def _had_index_files(filesystem: FileSystem, place: IndexPlace) -> bool:
 
 def _unjournaled(
     filesystem: FileSystem,
-    log: LogFile,
+    logs: Iterable[LogFile],
     journaled: Callable[[], JournaledEntries],
-    only: Callable[[int], bool] | None,
-) -> tuple[int, int] | None:
-    """Return ledger and entry of the first record of a log that no journal has; ``only`` of some ledgers."""
-    if only is not None and not any(map(only, ledgers_of_log(filesystem, log))):
-        return None  # its map of ledgers says so, and its records need not be read
+    is_lost: Callable[[int], bool] | None,
+) -> tuple[str, int, int] | None:
+    """Return a log, and ledger and entry of its first record that no journal has.
+
+    With ``is_lost`` only ledgers count of which it is so.
+    """
+    for log in logs:
+        if is_lost is not None and not any(map(is_lost, ledgers_of_log(filesystem, log))):
+            continue  # its map of ledgers says so, and its records need not be read
+        for ledger, entry in _records(filesystem, log):
+            if (is_lost is None or is_lost(ledger)) and not journaled().has(ledger, entry):
+                return log.path, ledger, entry
+    return None
+
+
+def _records(filesystem: FileSystem, log: LogFile) -> Iterator[tuple[int, int]]:
+    """Yield ledger and entry of each record; none of a log that is gone."""
     try:
         scan = EntryLogScan(filesystem, log.path)
     except NotFoundError:
-        return None
+        return
     with scan:
         for item in scan:
             if isinstance(item, EntryBatch):
-                for ledger, entry in zip(item.ledgers, item.entries, strict=True):
-                    if (only is None or only(ledger)) and not journaled().has(ledger, entry):
-                        return ledger, entry
-    return None
+                yield from zip(item.ledgers, item.entries, strict=True)
 
 
 def ledgers_of_log(filesystem: FileSystem, log: LogFile) -> Iterable[int]:
