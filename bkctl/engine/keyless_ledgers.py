@@ -51,13 +51,25 @@ class PlacedHere:
             return True
 
 
-def placed_ledgers(cluster: LedgerDirectory, accept_loss: bool) -> PlacedHere | KeylessLedgers:
+class PlacedUnlessDenied(PlacedHere):
+    """Ledgers that the cluster places here, those of which it does not answer among them."""
+
+    def _ask(self, ledger: int) -> bool:
+        try:
+            return super()._ask(ledger)
+        except BkctlError as error:
+            _log.warning("whether ledger %d is kept here cannot be told: %s", ledger, error)
+            return True
+
+
+def placed_ledgers(cluster: LedgerDirectory, accept_loss: bool) -> PlacedHere:
     """Return the ledgers that the cluster places here, for the search for a lost index.
 
     An index is not called lost for a cluster that is silent: the error of the question ends the start. Where
-    a person has accepted the loss, what is not known goes into limbo.
+    a person has accepted the loss, a ledger that is not known goes into limbo; but where the cluster alone
+    has the names of the ledgers, the start has to wait for them.
     """
-    return KeylessLedgers(cluster) if accept_loss else PlacedHere(cluster)
+    return PlacedUnlessDenied(cluster) if accept_loss else PlacedHere(cluster)
 
 
 class KeylessLedgers:

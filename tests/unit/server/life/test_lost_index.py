@@ -390,6 +390,31 @@ def test_databases_that_are_gone_with_all_logs_and_journals_show_in_mark_and_clu
         pass
 
 
+def test_an_accepted_loss_that_the_cluster_alone_knows_waits_for_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is silent for a moment names no ledger to put into limbo: each would be denied."""
+    bookie = written(tmp_path, journalMaxBackups="0")
+    with bookie:
+        pass
+    place_on(bookie, LEDGER)
+    current = tmp_path / "ledgers/current"
+    lose(current, ("ledgers", "locations"), emptied=False)
+    for log in current.glob("*.log"):
+        log.unlink()
+
+    def silent(self: LiveLedgers) -> None:
+        raise ConnectionFailedError("the metadata store does not answer")
+
+    accepting = EmbeddedBookie(tmp_path, accept_loss=True)
+    with monkeypatch.context() as away:
+        away.setattr(LiveLedgers, "kept_here", silent)
+        with pytest.raises(ConnectionFailedError, match="does not answer"):
+            accepting.start()
+    with accepting, DemoClient(accepting.port) as client:
+        assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+
+
 def test_one_of_several_directories_of_index_files_is_lost(tmp_path: Path) -> None:
     """It was emptied, and its cookie put back; its ledgers are in the logs still, and in the cluster."""
     keys = {
