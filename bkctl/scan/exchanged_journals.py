@@ -1,4 +1,8 @@
-"""Journal directories in each other's place: the last mark of one names a journal that is in another one.
+"""Journal directories in each other's place, or a copy of one in the place of another.
+
+The last mark of one names a journal that is in another one. Journals are numbered by the clock, and those of
+two directories may have the same ids; then their records show it: a ledger's are in the journal directory at
+its id modulo the number of directories.
 
 The cookies of a bookie's directories are the same, and say nothing of which one a directory is. A start that
 went on would replay nothing of what is behind the marks, and the journals would be removed; a repair would
@@ -8,11 +12,19 @@ take what is there for lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from posixpath import join
 
+from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import journal_name, parse_journal_name
 from bkctl.codec.last_mark import LastMark
-from bkctl.errors import RefusedError
+from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
+from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.journal import JournalScan
+from bkctl.scan.ledger_places import copied_places, count_places, exchanged_places, place_of
 from bkctl.vfs import FileSystem
+
+#: Journals that are asked of one directory: enough to know whose disk it is.
+_JOURNALS_MAX = 16
 
 
 def refuse_exchanged_journals(filesystem: FileSystem, places: Sequence[tuple[str, LastMark]]) -> None:
@@ -35,6 +47,45 @@ def refuse_exchanged_journals(filesystem: FileSystem, places: Sequence[tuple[str
             "its journals belong; where the order of journalDirectories was changed instead, give them, and "
             "the cookies, the old one back. Nothing is lost, so --accept-loss does not help"
         )
+    if len(places) > 1:
+        _refuse_strange_records(filesystem, [directory for directory, _ in places])
+
+
+def _refuse_strange_records(filesystem: FileSystem, directories: Sequence[str]) -> None:
+    held = [_ledgers(filesystem, directory) for directory in directories]
+    counts = [count_places(ledgers, len(directories)) for ledgers in held]
+    strange = {position: home for position, home in exchanged_places(counts).items() if held[home]}
+    what = "in each other's place"
+    if not strange:
+        strange = copied_places(counts, lambda position, other: len(held[position] & held[other]))
+        what = "as copies in the place of others"
+    if strange:
+        found = "; ".join(
+            f"{directories[position]} holds records of ledgers whose journal is {directories[home]} (ledger"
+            f" {min(each for each in held[position] if place_of(each, len(directories)) == home)} is one)"
+            for position, home in strange.items()
+        )
+        raise RefusedError(
+            f"{found}: the journal disks are mounted {what}. Mount each disk where its journals belong: "
+            "a start would not replay what is behind the marks, also with --accept-loss"
+        )
+
+
+def _ledgers(filesystem: FileSystem, directory: str) -> set[int]:
+    """Return ledgers of the first records of the newest journals; one that cannot be read says nothing."""
+    found: set[int] = set()
+    for journal in sorted(_ids(filesystem, directory))[-_JOURNALS_MAX:]:
+        try:
+            with JournalScan(filesystem, join(directory, journal_name(journal))) as scan:
+                for item in scan:
+                    if isinstance(item, EntryBatch):
+                        found.update(item.ledgers)
+                        break
+                    if isinstance(item, MarkedRecord):
+                        found.add(item.ledger)
+        except (CorruptionError, NotFoundError, StorageError):
+            continue
+    return found
 
 
 def _ids(filesystem: FileSystem, directory: str) -> set[int]:
