@@ -24,7 +24,7 @@ from bkctl.scan.ledger_places import (
     describe_copy,
     describe_exchange,
     exchanged_places,
-    place_of,
+    one_of_place,
 )
 from bkctl.scan.ledgers_of_logs import ledgers_of_logs
 from bkctl.vfs import FileSystem
@@ -81,10 +81,7 @@ def _refuse(directories: Sequence[LedgerDirectory], held: Sequence[set[int]], wh
         ledgers[each.position] = found
     exchanged = exchanged_places(counts)
     if exchanged:
-        examples = [
-            min(ledger for ledger in ledgers[position] if place_of(ledger, count) == home)
-            for position, home in exchanged.items()
-        ]
+        examples = [one_of_place(ledgers[place], home, count) for place, home in exchanged.items()]
         raise RefusedError(
             f"{describe_exchange(names, exchanged, examples)}: what is written for a ledger now would be on "
             "the wrong disk. Mount each disk where its ledgers belong, or name all ledger directories in the "
@@ -92,10 +89,7 @@ def _refuse(directories: Sequence[LedgerDirectory], held: Sequence[set[int]], wh
         )
     copied = copied_places(counts, lambda position, other: len(ledgers[position] & ledgers[other]))
     if copied:
-        examples = [
-            min(ledger for ledger in ledgers[position] if place_of(ledger, count) == home)
-            for position, home in copied.items()
-        ]
+        examples = [one_of_place(ledgers[place], home, count) for place, home in copied.items()]
         raise RefusedError(
             f"{describe_copy(names, copied, examples)}: what is written for a ledger now would be on the "
             "wrong disk. Mount the disk that belongs there, and repair then; if it is lost for good, give "

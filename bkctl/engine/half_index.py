@@ -45,7 +45,7 @@ def trace_in_other(
     """
     if LEDGERS in lost:
         path = join(databases, LOCATIONS)
-        for ledger, entry in first_entries(filesystem, path):
+        for ledger, entry in located_entries(filesystem, path):
             if is_kept(ledger) and not is_journaled(ledger, entry):
                 return Trace(path, ledger, entry, f"has ledger {ledger}, entry {entry}")
         return None
@@ -69,8 +69,8 @@ def rows_without_limbo(filesystem: FileSystem, path: str) -> Iterator[tuple[int,
                 yield row.ledger, row.data.fenced
 
 
-def first_entries(filesystem: FileSystem, path: str) -> Iterator[tuple[int, int]]:
-    """Yield entries of a database of locations, of each of its ledgers at least one."""
+def located_entries(filesystem: FileSystem, path: str) -> Iterator[tuple[int, int]]:
+    """Yield ledger and entry of each row of a database of locations, none of one that is gone."""
     if not is_key_value_store(filesystem, path):
         return
     with closing(LocationIndex.open(path)) as index:

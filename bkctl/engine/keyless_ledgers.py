@@ -76,7 +76,7 @@ class KeylessLedgers:
     """The answers of ``cluster``, asked once for each ledger, and never again once it does not answer."""
 
     def __init__(self, cluster: LedgerDirectory | None) -> None:
-        self._cluster = cluster
+        self._placed = None if cluster is None else PlacedHere(cluster)
         self._silent = False
         self._kept: dict[int, bool] = {}
 
@@ -87,24 +87,22 @@ class KeylessLedgers:
         return self._kept[ledger]
 
     def _ask(self, ledger: int) -> bool:
-        if self._cluster is None or self._silent:
+        if self._placed is None or self._silent:
             return self._silent
         try:
-            return self._cluster.is_kept_here(ledger)
-        except CorruptionError as error:
-            _log.warning("whether ledger %d is kept here cannot be told: %s", ledger, error)
+            return self._placed.is_kept(ledger)
         except BkctlError as error:
             self._silent = True
             _log.warning("which ledgers without a key are kept here cannot be told: %s", error)
-        return True
+            return True
 
     def all_kept(self) -> Iterator[int]:
         """Yield the ledgers that the cluster places on this bookie, as far as it answers."""
-        if self._cluster is None or self._silent:
+        if self._placed is None or self._silent:
             _log.warning("which ledgers lost everything on this bookie is not known without the metadata")
             return
         try:
-            yield from self._cluster.kept_here()
+            yield from self._placed.all_kept()
         except BkctlError as error:
             self._silent = True
             _log.warning("which ledgers lost everything on this bookie cannot be told: %s", error)
@@ -131,7 +129,7 @@ class KeylessLedgers:
                 kept[0],
             )
         if skipped:
-            known = self._cluster is not None
+            known = self._placed is not None
             _log.log(
                 logging.INFO if known else logging.WARNING,
                 "records of %d ledgers without a row and a key were left out, the first: %d; %s",

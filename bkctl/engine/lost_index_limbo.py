@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bkctl.codec.entry import EntryBatch
-from bkctl.engine.half_index import first_entries
+from bkctl.engine.half_index import located_entries
 from bkctl.engine.lost_index import LostIndex, ledgers_of_log, logs_with_records
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.scan.dialect import MarkedRecord
@@ -34,7 +34,7 @@ def put_in_limbo(
         return
     found = {*_in_logs(filesystem, lost.place.logs), *_in_journals(filesystem, journals)}
     if lost.place.kind.has_databases:
-        left = first_entries(filesystem, f"{lost.place.databases}/{LOCATIONS}")
+        left = located_entries(filesystem, f"{lost.place.databases}/{LOCATIONS}")
         found.update(ledger for ledger, _ in left)
     for ledger in sorted(found):
         if ledger >= 0 and ledgers.storage_of(ledger) is storage:

@@ -20,7 +20,7 @@ from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.journal import JournalScan
-from bkctl.scan.ledger_places import copied_places, count_places, exchanged_places, place_of
+from bkctl.scan.ledger_places import copied_places, count_places, exchanged_places, one_of_place
 from bkctl.vfs import FileSystem
 
 #: Journals that are asked of one directory: enough to know whose disk it is.
@@ -62,7 +62,7 @@ def _refuse_strange_records(filesystem: FileSystem, directories: Sequence[str]) 
     if strange:
         found = "; ".join(
             f"{directories[position]} holds records of ledgers whose journal is {directories[home]} (ledger"
-            f" {min(each for each in held[position] if place_of(each, len(directories)) == home)} is one)"
+            f" {one_of_place(held[position], home, len(directories))} is one)"
             for position, home in strange.items()
         )
         raise RefusedError(

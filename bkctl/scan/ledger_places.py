@@ -26,6 +26,11 @@ def count_places(ledgers: Iterable[int], directories: int) -> list[int]:
     return counts
 
 
+def one_of_place(ledgers: Iterable[int], home: int, directories: int) -> int:
+    """Return the lowest of some ledgers that belongs to the position ``home``, as an example for people."""
+    return min(ledger for ledger in ledgers if place_of(ledger, directories) == home)
+
+
 def place_of_most(ledgers: Iterable[int], directories: int) -> int | None:
     """Return the position that nearly all of some ledgers belong to; None where there is none."""
     return place_of_counted(count_places(ledgers, directories))

@@ -24,7 +24,7 @@ from bkctl.scan.ledger_places import (
     describe_copy,
     describe_exchange,
     exchanged_places,
-    place_of,
+    one_of_place,
 )
 from bkctl.scan.ledgers_of_logs import ledgers_of_logs
 from bkctl.vfs import FileSystem
@@ -42,15 +42,14 @@ def refuse_exchanged_directories(
     if len(indexes) < 2:
         return
     counts = [index.loaded for index in indexes]
+    names = [_named(settings, position) for position in range(len(indexes))]
     exchanged = exchanged_places(counts)
     if exchanged:
         examples = [indexes[position].one_of_place(home) for position, home in exchanged.items()]
-        names = [_named(settings, position) for position in range(len(indexes))]
         raise RefusedError(_refusal(names, exchanged, examples))
     copied = copied_places(counts, lambda position, other: _shared(indexes[position], indexes[other]))
     if copied:
         examples = [indexes[position].one_of_place(home) for position, home in copied.items()]
-        names = [_named(settings, position) for position in range(len(indexes))]
         raise RefusedError(_refusal_of_copy(names, copied, examples))
     if settings.indexes != settings.ledger_directories or not all(map(sum, counts)):
         _refuse_exchanged_logs(settings, filesystem)
@@ -73,10 +72,7 @@ def _refuse_exchanged_logs(settings: BookieSettings, filesystem: FileSystem) -> 
     held = [ledgers_of_logs(filesystem, inspect_directory(filesystem, current(name)).logs) for name in names]
     exchanged = exchanged_places([count_places(ledgers, len(names)) for ledgers in held])
     if exchanged:
-        examples = [
-            next(ledger for ledger in held[position] if place_of(ledger, len(names)) == home)
-            for position, home in exchanged.items()
-        ]
+        examples = [one_of_place(held[place], home, len(names)) for place, home in exchanged.items()]
         raise RefusedError(_refusal([f"{name} (its logs)" for name in names], exchanged, examples))
 
 
