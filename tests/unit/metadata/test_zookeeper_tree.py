@@ -180,6 +180,22 @@ def test_a_delete_whose_answer_was_lost_has_succeeded(proxy: Proxy, tree: ZooKee
 
 
 @contextlib.contextmanager
+def two_stores(
+    proxy: Proxy, server: ZooKeeperServer, root: str
+) -> Iterator[tuple[TreeMetadataStore, TreeMetadataStore]]:
+    """A new cluster seen by others, and by one behind the proxy."""
+    with (
+        open_metadata_store(f"zk://{server.address}/{root}", SETTINGS) as outside,
+        open_metadata_store(f"zk://127.0.0.1:{proxy.port}/{root}", SETTINGS) as store,
+    ):
+        outside.layout.initialise_cluster()
+        outside.underreplication.prepare()
+        assert isinstance(outside, TreeMetadataStore)
+        assert isinstance(store, TreeMetadataStore)
+        yield outside, store
+
+
+@contextlib.contextmanager
 def before_try(number: int, tree: ZooKeeperTree, happens: Callable[[], object]) -> Iterator[None]:
     """What others do before a request is sent, from 0, as one is again whose answer was lost."""
     connection = tree._connection
@@ -253,14 +269,8 @@ def test_a_lock_that_is_given_back_twice_leaves_that_of_the_next_worker(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
 ) -> None:
     root = f"{uuid.uuid4().hex}-ledgers"
-    with (
-        open_metadata_store(f"zk://{zookeeper_server.address}/{root}", SETTINGS) as outside,
-        open_metadata_store(f"zk://127.0.0.1:{proxy.port}/{root}", SETTINGS) as store,
-    ):
-        outside.layout.initialise_cluster()
-        outside.underreplication.prepare()
+    with two_stores(proxy, zookeeper_server, root) as (outside, store):
         outside.underreplication.mark(7, ["a"], 1_000)
-        assert isinstance(store, TreeMetadataStore)
         assert isinstance(store._tree, ZooKeeperTree)
         taken = store.underreplication.acquire_ledger(7, host="first")
         assert taken is not None
@@ -307,13 +317,7 @@ def test_an_election_after_a_lost_answer_leaves_one_vote(
     zookeeper_server: ZooKeeperServer,  # noqa: F811
 ) -> None:
     root = f"{uuid.uuid4().hex}-ledgers"
-    with (
-        open_metadata_store(f"zk://{zookeeper_server.address}/{root}", SETTINGS) as outside,
-        open_metadata_store(f"zk://127.0.0.1:{proxy.port}/{root}", SETTINGS) as store,
-    ):
-        outside.layout.initialise_cluster()
-        outside.underreplication.prepare()
-        assert isinstance(outside, TreeMetadataStore)
+    with two_stores(proxy, zookeeper_server, root) as (outside, store):
         folder = f"/{root}/underreplication/auditorelection"
         outside._tree.create(folder, b"")
         election = store.auditor_election("bookie:3181", lambda: None)

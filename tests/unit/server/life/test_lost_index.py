@@ -50,12 +50,22 @@ def written(path: Path, **overrides: str) -> EmbeddedBookie:
     return bookie
 
 
-def lose(current: Path, databases: tuple[str, ...], *, emptied: bool) -> None:
-    """Remove databases, or put an empty one in the place of each."""
+def written_without_journals(path: Path) -> EmbeddedBookie:
+    """A stopped bookie with entries in its logs, whose journals went when it was started again."""
+    bookie = written(path, journalMaxBackups="0")
+    with bookie:
+        pass
+    return bookie
+
+
+def lose(current: Path, databases: tuple[str, ...], *, emptied: bool, with_logs: bool = False) -> None:
+    """Remove databases, or put an empty one in the place of each; with them all entry logs, if asked."""
     for name in databases:
         shutil.rmtree(current / name)
         if emptied:
             open_store(str(current / name), PROFILES[name], create=True).close()
+    for log in current.glob("*.log") if with_logs else ():
+        log.unlink()
 
 
 def place_on(bookie: EmbeddedBookie, ledger: int) -> None:
@@ -128,14 +138,10 @@ def test_an_accepted_loss_that_was_cut_off_behind_the_opening_is_seen_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The empty databases that it has made, beside a last mark, are those of a directory without a ledger."""
-    bookie = written(tmp_path, journalMaxBackups="0")
-    with bookie:
-        pass
+    bookie = written_without_journals(tmp_path)
     place_on(bookie, LEDGER)
     current = tmp_path / "ledgers/current"
-    lose(current, ("ledgers", "locations"), emptied=False)
-    for log in current.glob("*.log"):
-        log.unlink()
+    lose(current, ("ledgers", "locations"), emptied=False, with_logs=True)
 
     def killed(*_: object, **__: object) -> None:
         raise StorageError("killed")
@@ -289,9 +295,7 @@ def test_an_index_that_is_lost_with_all_logs_refuses_the_start(tmp_path: Path, e
     bookie = written(tmp_path)
     place_on(bookie, LEDGER)
     current = tmp_path / "ledgers/current"
-    lose(current, ("ledgers", "locations"), emptied=emptied)
-    for log in current.glob("*.log"):
-        log.unlink()
+    lose(current, ("ledgers", "locations"), emptied=emptied, with_logs=True)
     state = "empty" if emptied else "gone"
     words = rf"locations is {state}, and so are the logs.*in front of the last mark.*--accept-loss"
     for _ in range(2):
@@ -337,14 +341,10 @@ def test_a_database_that_is_lost_with_all_logs_shows_in_the_other(
     tmp_path: Path, lost: str, *, emptied: bool
 ) -> None:
     """No log and no journal is left that would say so."""
-    bookie = written(tmp_path, journalMaxBackups="0")
-    with bookie:
-        pass
+    bookie = written_without_journals(tmp_path)
     place_on(bookie, LEDGER)
     current = tmp_path / "ledgers/current"
-    lose(current, (lost,), emptied=emptied)
-    for log in current.glob("*.log"):
-        log.unlink()
+    lose(current, (lost,), emptied=emptied, with_logs=True)
     for _ in range(2):
         with pytest.raises(RefusedError, match=rf"{lost} is .* has .*ledger {LEDGER}.*was lost"):
             bookie.start()
@@ -365,21 +365,15 @@ def test_locations_of_a_fenced_ledger_are_lost_where_a_journal_has_an_entry_of_i
             assert fenced.wait() is None
     place_on(bookie, LEDGER)
     current = tmp_path / "ledgers/current"
-    lose(current, ("locations",), emptied=True)
-    for log in current.glob("*.log"):
-        log.unlink()
+    lose(current, ("locations",), emptied=True, with_logs=True)
     with pytest.raises(RefusedError, match=rf"locations is empty.*front of the last mark.*ledger {LEDGER},"):
         bookie.start()
 
 
 def test_databases_that_are_gone_with_all_logs_and_journals_show_in_mark_and_cluster(tmp_path: Path) -> None:
-    bookie = written(tmp_path, journalMaxBackups="0")
-    with bookie:
-        pass
+    bookie = written_without_journals(tmp_path)
     current = tmp_path / "ledgers/current"
-    lose(current, ("ledgers", "locations"), emptied=False)
-    for log in current.glob("*.log"):
-        log.unlink()
+    lose(current, ("ledgers", "locations"), emptied=False, with_logs=True)
     place_on(bookie, LEDGER)
     for _ in range(2):
         with pytest.raises(RefusedError, match=rf"has a last mark, and the cluster places ledger {LEDGER} "):
@@ -394,14 +388,10 @@ def test_an_accepted_loss_that_the_cluster_alone_knows_waits_for_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that is silent for a moment names no ledger to put into limbo: each would be denied."""
-    bookie = written(tmp_path, journalMaxBackups="0")
-    with bookie:
-        pass
+    bookie = written_without_journals(tmp_path)
     place_on(bookie, LEDGER)
     current = tmp_path / "ledgers/current"
-    lose(current, ("ledgers", "locations"), emptied=False)
-    for log in current.glob("*.log"):
-        log.unlink()
+    lose(current, ("ledgers", "locations"), emptied=False, with_logs=True)
 
     def silent(self: LiveLedgers) -> None:
         raise ConnectionFailedError("the metadata store does not answer")
@@ -450,9 +440,7 @@ def test_an_index_is_not_called_lost_for_a_cluster_that_does_not_answer(
     """Whether the ledger in front of the mark was deleted is not known: the start can be tried again."""
     bookie = written(tmp_path)
     current = tmp_path / "ledgers/current"
-    lose(current, ("ledgers", "locations"), emptied=False)
-    for log in current.glob("*.log"):
-        log.unlink()
+    lose(current, ("ledgers", "locations"), emptied=False, with_logs=True)
 
     def silent(self: LiveLedgers, ledger: int) -> bool:
         raise ConnectionFailedError("the metadata store does not answer")
