@@ -20,7 +20,6 @@ import logging
 from collections.abc import Callable
 
 from bkctl.clock import Clock
-from bkctl.codec.journal import padding_bytes
 from bkctl.codec.last_mark import LastMark
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.engine_thread import EngineThread, as_failure, reported
@@ -28,22 +27,16 @@ from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.callback_stage import CallbackStage, Outcome
 from bkctl.engine.journal.force_write import ForceWriteStage, Group, Synced
 from bkctl.engine.journal.group_commit import FlushReason
+from bkctl.engine.journal.group_writer import GroupWriter
 from bkctl.engine.journal.journal_directory import JournalDirectory
 from bkctl.engine.journal.journal_file import JournalFile
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
-from bkctl.engine.journal.portions import portions
 from bkctl.engine.journal.zeros_ahead import ZerosAhead
-from bkctl.errors import BkctlError, NoSpaceError, StorageError, SyncError
+from bkctl.errors import BkctlError, NoSpaceError, StorageError
 from bkctl.vfs.base import WritableFileSystem
 
 _log = logging.getLogger(__name__)
-
-#: Bytes joined and written at once; joining more would hold the interpreter's lock for too long.
-WRITE_BYTES_MAX = 4 * 1024 * 1024
-
-#: In front of every record.
-LENGTH_WORD_BYTES = 4
 
 
 class Journal:
@@ -87,8 +80,7 @@ class Journal:
         self._zeros = ZerosAhead(
             filesystem, settings.preallocation_bytes, settings.size_bytes_max, self.meters, self._queue.fail
         )
-        #: Whether nobody needs the records in the page cache, and they are synced at once.
-        self._direct = settings.sync_data and settings.remove_from_page_cache
+        self._writer = GroupWriter(clock, settings, self._queue, self._zeros, self.meters)
         self._file: JournalFile | None = None
         self._last_sync_s = 0.0
         # While suspended: the range that a failed write may have touched, or that a new file is due.
@@ -241,7 +233,7 @@ class Journal:
         try:
             file = self._current_file()
             position = file.position
-            synced = self._write(file, batches)
+            synced = self._writer.write(file, batches)
             full = file.position > self.settings.size_bytes_max
             if self._queue.aborted:
                 return
@@ -339,59 +331,6 @@ class Journal:
             raise StorageError(f"{self.directory}: the journal was not started", path=self.directory)
         return self._file
 
-    def _write(self, file: JournalFile, batches: list[JournalBatch]) -> Synced | None:
-        """Write the group's bytes into the file, and sync them in the same call where nobody else is to.
-
-        Returns the sync, None when the group is still to be synced.
-        """
-        started_s = self._clock.monotonic()
-        synced: Synced | None = None
-        size_bytes = sum([batch.size_bytes for batch in batches])
-        if size_bytes:
-            padding = self._padding(file.position + size_bytes)
-            end = file.position + size_bytes + len(padding)
-            # From here on no zeros are written below the group's end.
-            self._zeros.claim(end)
-            # An answer that does not wait for the sync should not wait for the disk either.
-            early = any(batch.after_write for batch in batches)
-            # A file that is full then is synced with its length and all, and closed.
-            at_once = not early and end <= self.settings.size_bytes_max and self._syncs_here()
-            for pieces in portions(batches, WRITE_BYTES_MAX, padding):
-                written = file.position + sum(map(len, pieces))
-                if written > end:
-                    raise _wrong_size(file)
-                # Once: portions without bytes may come behind it, and a sync that failed is not tried again.
-                if at_once and synced is None and written == end:
-                    synced = _write_synced(file, pieces, direct=self._direct)
-                else:
-                    file.write(pieces, direct=self._direct and not early)
-                if self._queue.aborted:
-                    return None
-            if file.position != end:
-                raise _wrong_size(file)
-            self.meters.groups += 1
-            self.meters.bytes_written += size_bytes + len(padding)
-            self.meters.padding_bytes += len(padding)
-        elif any(batch.pieces for batch in batches):
-            raise _wrong_size(file)
-        entries = sum([batch.entries for batch in batches])
-        if size_bytes:
-            self.meters.record_bytes += size_bytes - LENGTH_WORD_BYTES * entries
-            self.meters.group_entries.add_size(entries)
-            self.meters.group_bytes.add_size(size_bytes)
-        meter = self.meters.journal
-        meter.waited.add(started_s - batches[0].enqueued_s, entries)
-        sync_s = 0.0 if synced is None else synced.seconds
-        meter.worked.add(self._clock.monotonic() - started_s - sync_s)
-        return synced
-
-    def _syncs_here(self) -> bool:
-        """Return whether the journal thread syncs what it writes now: every answer waits for that."""
-        return self.settings.sync_data and self._queue.nothing_is_forced()
-
-    def _padding(self, position: int) -> bytes:
-        return padding_bytes(position, self.settings.alignment_bytes) if self.settings.padded else b""
-
     def _hand_on(
         self, file: JournalFile, batches: list[JournalBatch], *, full: bool, synced: Synced | None
     ) -> Group | None:
@@ -413,7 +352,7 @@ class Journal:
             batch.pieces = []
         interval_s = self.settings.page_cache_flush_interval_ms / 1000
         force = sync_data or bool(late) or full or written_s - self._last_sync_s >= interval_s
-        here = synced is not None or (not early and self._syncs_here())
+        here = synced is not None or (not early and self._writer.syncs_at_once())
         room_wanted = self._queue.written(forcing=int(force), answering=int(bool(early)))
         if early:
             self._callbacks.put(Outcome(early, written_s, durable=False))
@@ -464,15 +403,3 @@ class Journal:
             return
         # Records that wait must still be written.
         reported("telling of room in the journal's queue", on_room)
-
-
-def _write_synced(file: JournalFile, pieces: list[bytes], *, direct: bool) -> Synced:
-    """Write the last pieces of a group and sync the file; a sync that fails is one that is answered for."""
-    try:
-        return Synced(file.write_synced(pieces, direct=direct))
-    except SyncError as error:
-        return Synced(error=error)
-
-
-def _wrong_size(file: JournalFile) -> StorageError:
-    return StorageError(f"{file.path}: a batch is not as long as it says", path=file.path)

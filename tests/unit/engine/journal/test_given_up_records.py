@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine.journal.journal import WRITE_BYTES_MAX
+from bkctl.engine.journal.group_writer import WRITE_BYTES_MAX
 from bkctl.errors import BkctlError, SyncError
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.journal_rig import (

@@ -10,7 +10,7 @@ import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import JournalBatch
-from bkctl.engine.journal.journal import WRITE_BYTES_MAX
+from bkctl.engine.journal.group_writer import WRITE_BYTES_MAX
 from bkctl.engine.journal.journal_file import JournalFile
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.errors import BkctlError, storage_error
