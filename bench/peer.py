@@ -240,13 +240,11 @@ def configuration(uri: str, plan: Plan) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def bookies(
-    folder: Path, uri: str, plan: Plan, **java_conf: str
-) -> Iterator[tuple[BookieProcess, BookieProcess]]:
-    """Ours and Java's, running."""
-    conf = configuration(uri, plan)
+def bookies(folder: Path, uri: str, plan: Plan, **keys: str) -> Iterator[tuple[BookieProcess, BookieProcess]]:
+    """Ours and Java's, running; ``keys`` are added to what both have."""
+    conf = {**configuration(uri, plan), **keys}
     with (
-        BookieProcess("java", folder / "java", {**conf, **java_conf}) as java,
+        BookieProcess("java", folder / "java", conf) as java,
         BookieProcess("ours", folder / "ours", conf, plan.kernels) as ours,
     ):
         time.sleep(2)

@@ -114,7 +114,7 @@ ADDS = (
 ONE = {"payload_bytes": 1024, "connections": 1, "window": 1}
 ONE_ADD = Scenario("add 1 KB, v2, 1 x 1", ONE, (at_most("p50_ms", 0.15),), taking_turns=True)
 ONE_ADD_AT_ONCE = Scenario(
-    "the same, Java with journalFlushWhenQueueEmpty", ONE, (at_most("p50_ms", 1.0),), taking_turns=True
+    "the same, journalFlushWhenQueueEmpty", ONE, (at_most("p50_ms", 1.0),), taking_turns=True
 )
 HALF = Scenario("add 1 KB, v2, half of Java's rate", {"payload_bytes": 1024}, (at_most("p99_ms", 0.7),))
 RANDOM = Scenario(

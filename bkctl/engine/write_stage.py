@@ -181,7 +181,7 @@ class WriteStage:
             descriptors.append(descriptor)
         ledgers = set(descriptors)
         if self._single:
-            taken = self._append_whole(run, ledgers)
+            taken = self._append_whole(run, ledgers, actions)
         else:
             taken = self._append_split(run, descriptors, actions)
         if not taken:
@@ -220,7 +220,8 @@ class WriteStage:
             return Outcome.NO_ROOM
         storage.put_records(run.records, count, run.size_bytes, ledgers_of(run.grants))
         if self._write_data:
-            journal.append(_batch([run.records], size_bytes, count, run.sink, run.context))
+            batch = _batch([run.records], size_bytes, count, run.sink, run.context)
+            _append(journal, batch, actions)
         else:
             actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
         reported(_NOTING, self._note_records, run, places, actions)
@@ -238,7 +239,7 @@ class WriteStage:
             descriptor.counter = self._busiest.add(descriptor.ledger, adds, adds * entry_bytes)
         self.meter.done += run.count
 
-    def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor]) -> bool:
+    def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor], actions: Actions) -> bool:
         """Append a run of a bookie with one directory and one journal; False when there is no room."""
         storage, journal = self._table.storages[0], self._table.journals[0]
         count = len(run.keys)
@@ -247,7 +248,8 @@ class WriteStage:
             return False
         storage.put_many(run.keys, run.bodies, run.size_bytes, [each.key_prefix for each in ledgers])
         if self._write_data:
-            journal.append(_batch(framed(run.bodies), size_bytes, count, run.sink, run.context))
+            batch = _batch(framed(run.bodies), size_bytes, count, run.sink, run.context)
+            _append(journal, batch, actions)
         return True
 
     def _append_split(self, run: AddRun, descriptors: list[LedgerDescriptor], actions: Actions) -> bool:
@@ -282,7 +284,7 @@ class WriteStage:
             batches.append((journal, _batch(framed(bodies), size_bytes, len(bodies), sink, None)))
         for journal, batch in batches:
             try:
-                journal.append(batch)
+                _append(journal, batch, actions)
             except Exception as error:  # noqa: BLE001
                 # Parts may be on their way to other journals: the one answer comes from the sink, once.
                 failure = logged_failure(_APPENDING, error)
@@ -474,6 +476,15 @@ class WriteStage:
         if since_s is None:
             return None
         return max(0.001, self._throttle_ms_max / 1000 - (self._clock.monotonic() - since_s))
+
+
+def _append(journal: Journal, batch: JournalBatch, actions: Actions) -> None:
+    """Append to a journal; a lone entry is written by this thread behind its locks, where it may be."""
+    borrows = batch.entries == 1 and journal.lends_its_turn
+    if borrows:
+        # In front: behind the append nothing may fail.
+        actions.append(journal.write_lent)
+    journal.append(batch, borrows=borrows)
 
 
 def _batch(

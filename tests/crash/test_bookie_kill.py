@@ -96,7 +96,7 @@ class Load:
         """A window of adds to several ledgers; in v3 now and then deferred ones with a force."""
         deferred = client.connection.wire is Wire.V3 and self._chance.random() < 0.2
         sent = []
-        for _ in range(self._chance.randint(1, 60)):
+        for _ in range(self._chance.choice((1, self._chance.randint(1, 60)))):
             ledger = self._first + self._chance.randrange(3)
             memory = self._model.of(ledger)
             entry = len(memory.bodies)
@@ -193,7 +193,9 @@ def test_no_kill_makes_the_bookie_forget(tmp_path: Path) -> None:
         "ledgerDirectories": ",".join(str(tmp_path / f"ledgers{number}") for number in range(directories)),
     }
     keys["ledgerStorageClass"] = chance.choice([name for kind in KINDS for name in kind.classes])
-    print(keys["ledgerStorageClass"])
+    # Lone adds are written by the event loop then.
+    keys["journalFlushWhenQueueEmpty"] = chance.choice(("false", "true"))
+    print(keys["ledgerStorageClass"], keys["journalFlushWhenQueueEmpty"])
     if directories > 1:
         keys["allowMultipleDirsUnderSameDiskPartition"] = "true"
     with BookieProcess(tmp_path, keys) as bookie:

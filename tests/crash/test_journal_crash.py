@@ -11,7 +11,7 @@ from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import LastMark
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine.journal import JournalBatch
+from bkctl.engine.journal import Journal, JournalBatch
 from bkctl.errors import StorageError
 from bkctl.scan.damage import Damage
 from bkctl.scan.journal import JournalScan, unsynced_from
@@ -48,6 +48,7 @@ class Load:
             size_bytes_max=self.chance.choice([3000, 20_000, 1 << 20]),
             buffered_bytes_max=self.chance.choice([0, 2000, 1 << 19]),
             sync_data=self.chance.random() < 0.8,
+            flush_when_queue_empty=self.chance.random() < 0.5,
         )
         self.appended: list[list[bytes]] = []
         self.durable = 0
@@ -59,7 +60,7 @@ class Load:
         sink = RecordingSink()
         try:
             with running(system, self.settings) as journal:
-                self._append_all(journal.append, sink)
+                self._append_all(journal, sink)
                 if self.chance.random() < 0.5:
                     journal.stop()
                 self.mark = journal.mark
@@ -73,8 +74,7 @@ class Load:
         # A force marker is answered when everything appended before it is durable.
         self.durable = max([self.durable, *forces])
 
-    def _append_all(self, append: object, sink: RecordingSink) -> None:
-        assert callable(append)
+    def _append_all(self, journal: Journal, sink: RecordingSink) -> None:
         for number in range(BATCHES):
             sizes = self.chance.choices([24, 100, 511, 512, 3000, 9000], k=self.chance.randint(1, 3))
             bodies = [body(number, entry, size) for entry, size in enumerate(sizes)]
@@ -82,10 +82,12 @@ class Load:
             force = self.chance.random() < 0.1
             try:
                 context = ("deferred", 0) if deferred else number
-                append(batch_of(bodies, sink, context, after_write=deferred))
+                batch = batch_of(bodies, sink, context, after_write=deferred)
+                journal.append(batch, borrows=len(bodies) == 1 and journal.lends_its_turn)
                 self.appended.append(bodies)
+                journal.write_lent()
                 if force:
-                    append(JournalBatch([], 0, 0, sink, ("force", number + 1)))
+                    journal.append(JournalBatch([], 0, 0, sink, ("force", number + 1)))
             except StorageError:
                 return
             if self.chance.random() < 0.6:
@@ -140,7 +142,7 @@ def test_a_journal_that_was_stopped_is_clean_to_the_scanner(seed: int) -> None:
     disk = memory()
     sink = RecordingSink()
     with running(disk, load.settings) as journal:
-        load._append_all(journal.append, sink)
+        load._append_all(journal, sink)
         journal.stop()
     left = disk.crash()
     found = []

@@ -106,6 +106,7 @@ def random_settings(chance: random.Random) -> BookieSettings:
         size_bytes_max=chance.choice((3_000, 12_000, 1 << 20)),
         backups_max=chance.choice((0, 1, 5)),
         group_wait_max_ms=chance.choice((None, None, 0)),
+        flush_when_queue_empty=chance.choice((False, True)),
         buffered_bytes_max=chance.choice((512, 512 << 10)),
     )
     settings = small_settings(

@@ -165,7 +165,11 @@ class JournalSettings:
         lower=0,
     )
     flush_when_queue_empty: bool = _J.setting(
-        "journalFlushWhenQueueEmpty", Kind.BOOL, False, "Write a group as soon as nothing waits behind it."
+        "journalFlushWhenQueueEmpty",
+        Kind.BOOL,
+        False,
+        "Write a group as soon as nothing waits behind it. A lone add is written and synced by the event loop"
+        " itself, while syncs are short: sooner, but other requests wait for that.",
     )
     queue_entries_max: int = _J.setting(
         "journalQueueSize",

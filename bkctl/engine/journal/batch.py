@@ -10,8 +10,8 @@ from bkctl.errors import BkctlError
 class JournalSink(Protocol):
     """The appender of a batch.
 
-    Both methods are called without locks, from the journal thread, which waits for them, or from
-    the callback thread; so they wait for nothing.
+    Both methods are called without locks: from the journal thread, or one that has its turn, which waits for
+    them, or from the callback thread. So they wait for nothing.
     """
 
     def journaled(self, batches: list[JournalBatch]) -> None:

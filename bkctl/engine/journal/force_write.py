@@ -8,6 +8,7 @@ of the stage's own syncs, so that writing goes on.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -74,6 +75,8 @@ class ForceWriteStage:
         self._forgetful = forgetful
         self._queue: SimpleQueue[Group | None] = SimpleQueue()
         self.mark = ZERO_MARK
+        #: How long the last sync took, in seconds; of none it is not known.
+        self.sync_s = math.inf
         self.thread: EngineThread | None = None
 
     def start(self, name: str) -> None:
@@ -139,6 +142,7 @@ class ForceWriteStage:
             self._meters.syncs += 1
             self._meters.force_write.waited.add(started_s - groups[0].written_s, len(groups))
             sync_s = ended_s - started_s if newest.synced is None else newest.synced.seconds
+            self.sync_s = sync_s
             self._meters.force_write.worked.add(sync_s)
             entries = sum([batch.entries for group in groups for batch in group.batches])
             self._meters.sync_entries.add_size(entries)

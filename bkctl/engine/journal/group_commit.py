@@ -31,12 +31,13 @@ class FlushReason(enum.Enum):
 class GroupCommit:
     """The policy of one journal."""
 
-    __slots__ = ("_at_once", "_wait_max_s", "bytes_max", "entries_max")
+    __slots__ = ("_wait_max_s", "at_once", "bytes_max", "entries_max")
 
     def __init__(self, settings: JournalSettings) -> None:
         wait_ms = settings.wait_max_ms
         self._wait_max_s = None if wait_ms is None else wait_ms / 1000
-        self._at_once = settings.flush_when_queue_empty or wait_ms == 0
+        #: Whether a record waits for no other one, whatever the disk is at.
+        self.at_once = settings.flush_when_queue_empty or wait_ms == 0
         self.bytes_max = settings.buffered_bytes_max
         self.entries_max = settings.buffered_entries_max
 
@@ -46,7 +47,7 @@ class GroupCommit:
         ``age_s`` is how long its oldest batch has waited, ``forcing`` the number of groups in the force-write
         stage. A group may hold no records at all (force markers).
         """
-        if self._at_once:
+        if self.at_once:
             return FlushReason.QUEUE_EMPTY
         if self._wait_max_s is None:
             if forcing == 0:

@@ -5,6 +5,10 @@ group, pads it, writes and syncs it in one call, and answers it. Where some answ
 it only writes: the force-write thread then makes all written groups durable with one fdatasync, and the
 callback thread answers. A fourth thread writes zeros ahead of the records.
 
+Where the configuration says that a record waits for no other one (``journalFlushWhenQueueEmpty``), a lone
+record is written, synced and answered by the thread that appends it, which has the journal thread's turn then
+(:meth:`Journal.write_lent`, ``docs/adr/0042``).
+
 An error of a write or a sync ends the journal for good. It is reported for every batch that waits, nothing is
 tried again, and no success is reported for that group or a later one.
 
@@ -22,7 +26,7 @@ from collections.abc import Callable
 from bkctl.clock import Clock
 from bkctl.codec.last_mark import LastMark
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine.engine_thread import EngineThread, as_failure, reported
+from bkctl.engine.engine_thread import EngineThread, as_failure, logged_failure, reported
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.engine.journal.callback_stage import CallbackStage, Outcome
 from bkctl.engine.journal.force_write import ForceWriteStage, Group, Synced
@@ -37,6 +41,10 @@ from bkctl.errors import BkctlError, NoSpaceError, StorageError
 from bkctl.vfs.base import WritableFileSystem
 
 _log = logging.getLogger(__name__)
+
+
+#: Behind a sync that took longer the next lone record is the journal thread's: who appends it has other work.
+LENT_SYNC_S_MAX = 0.002
 
 
 class Journal:
@@ -117,13 +125,44 @@ class Journal:
             file.close()
             raise
 
-    def append(self, batch: JournalBatch) -> None:
+    def append(self, batch: JournalBatch, *, borrows: bool = False) -> None:
         """Queue a batch; never blocks, never refuses for lack of room (:meth:`has_room`).
+
+        With ``borrows`` the caller calls :meth:`write_lent` next, outside its locks.
 
         Raises StorageError when the journal has failed or was stopped, NoSpaceError while it is suspended;
         then the batch will not be answered.
         """
-        self._queue.append(batch)
+        self._queue.append(batch, borrows=borrows)
+
+    @property
+    def lends_its_turn(self) -> bool:
+        """Whether the thread that appends a lone record may write it, as far as is known now."""
+        at_once = self._queue.writes_at_once and self.settings.sync_data
+        return at_once and self._force_write.sync_s <= LENT_SYNC_S_MAX
+
+    def write_lent(self) -> None:
+        """Write, sync and answer on this thread what it appended, if it was lent the turn for that.
+
+        This waits for the disk. A record that does not fit in the file is the journal thread's.
+        """
+        queue = self._queue
+        if not queue.is_lent_here:
+            return
+        try:
+            batches = queue.take_lent() if self._has_room_in_file() else []
+            if batches:
+                self._flush_timed(batches, FlushReason.QUEUE_EMPTY)
+        except Exception as error:  # noqa: BLE001
+            # The journal thread answers what was not taken.
+            self._fail([], logged_failure(f"{self.directory}: writing a lone record", error))
+        finally:
+            queue.give_back()
+
+    def _has_room_in_file(self) -> bool:
+        """Return whether all that waits fits in the file: a new one takes its time."""
+        size_bytes = self._queue.queued_bytes + self.settings.alignment_bytes
+        return self._current_file().position + size_bytes <= self.settings.size_bytes_max
 
     def has_room(self, size_bytes: int, entries: int) -> bool:
         """Return whether the queue's bounds allow so much more; if not, ``on_room`` is called when they may.
@@ -174,7 +213,7 @@ class Journal:
     def stop(self) -> None:
         """Write, sync and answer everything that was appended, then close; idempotent.
 
-        To a sink that calls this on the journal's thread it returns at once; the end comes behind that call.
+        On the thread that writes, to a sink, it returns at once; the end comes behind that call.
         """
         self._queue.stop()
         self._join()
@@ -186,8 +225,8 @@ class Journal:
             self._file.close()
 
     def _join(self) -> bool:
-        """Wait for the end of all threads; False on the journal's own, behind which the others end."""
-        if self._thread is not None and self._thread.is_current:
+        """Wait for the end of all threads; False on the one whose turn it is, behind which they end."""
+        if self._queue.is_lent_here or (self._thread is not None and self._thread.is_current):
             return False
         for thread in (self._thread, self._force_write.thread, self._callbacks.thread):
             if thread is not None:
@@ -208,9 +247,7 @@ class Journal:
         while (taken := self._queue.take()) is not None:
             batches, reason = taken
             if batches:
-                started_s = self._clock.monotonic()
-                self._flush(batches, reason)
-                self.meters.processed.add(self._clock.monotonic() - started_s)
+                self._flush_timed(batches, reason)
             else:
                 self._mend()
         if not self._queue.aborted:
@@ -218,6 +255,11 @@ class Journal:
         self._force_write.close()
         # Where a sink has ended the journal on this thread nobody else may do it.
         self._zeros.stop()
+
+    def _flush_timed(self, batches: list[JournalBatch], reason: FlushReason) -> None:
+        started_s = self._clock.monotonic()
+        self._flush(batches, reason)
+        self.meters.processed.add(self._clock.monotonic() - started_s)
 
     def _broken(self, error: BkctlError) -> None:
         """End the journal with the error that ended the thread."""

@@ -3,6 +3,10 @@
 One lock guards the queue, the lengths of the three stages and whether the journal lives. It is held for
 memory operations only. The journal thread is the only one that ever waits on its condition; whoever changes
 something wakes that thread only when it may have work, because a wake-up costs more than an append.
+
+While the journal thread rests, its *turn* can be lent to the thread that appends a lone record: that
+one then writes the record itself (``docs/adr/0042``). Until the turn is given back the journal thread takes
+nothing and does not end, so that there is one writer at a time.
 """
 
 from __future__ import annotations
@@ -44,6 +48,10 @@ class JournalQueue:
         self._wake_entries: float = math.inf
         self._was_full = False
         self._awaits_forced = False
+        #: Whether the journal thread waits for a batch, with no other one here.
+        self._rests = False
+        # The thread that has the journal thread's turn; None: the journal thread has it.
+        self._lent_to: int | None = None
         self.stopping = False
         self.aborted = False
         self.error: BkctlError | None = None
@@ -53,8 +61,12 @@ class JournalQueue:
 
     # --- appenders
 
-    def append(self, batch: JournalBatch) -> None:
-        """Raise StorageError when nothing will be written any more, NoSpaceError while there is no room."""
+    def append(self, batch: JournalBatch, *, borrows: bool = False) -> None:
+        """Queue a batch; with ``borrows`` the caller asks for the turn, if the batch is a lone record.
+
+        Whether it got it says :attr:`is_lent_here`; then it has to give it back. Raises StorageError when
+        nothing will be written any more, NoSpaceError while there is no room.
+        """
         batch.enqueued_s = self._clock.monotonic()
         with self._lock:
             if self.stopping or self.error is not None or self.aborted:
@@ -65,7 +77,8 @@ class JournalQueue:
             size_bytes = self._bytes + batch.size_bytes
             entries = self._entries + batch.entries
             length = self._meters.journal.length + batch.entries
-            if size_bytes >= self._wake_bytes or entries >= self._wake_entries:
+            borrower = threading.get_ident() if borrows and self._is_at_rest() else None
+            if borrower is None and (size_bytes >= self._wake_bytes or entries >= self._wake_entries):
                 # The thread goes on when it gets the lock.
                 self._changed.notify()
                 self._wake_bytes = self._wake_entries = math.inf
@@ -73,6 +86,8 @@ class JournalQueue:
             self._bytes = size_bytes
             self._entries = entries
             self._meters.journal.length = length
+            if borrower is not None:
+                self._lent_to = borrower
 
     def has_room(self, size_bytes: int, entries: int) -> bool:
         """Return whether so much more stays within the bounds; an empty queue has room for anything.
@@ -109,11 +124,14 @@ class JournalQueue:
         journal is suspended and somebody thinks that there is room again.
         """
         with self._lock:
-            while not (self.aborted or self.error is not None):
-                if self._retry and self.suspended is not None and not self.stopping:
+            while self._lent_to is not None or not (self.aborted or self.error is not None):
+                wait_s = None
+                if self._lent_to is not None:
+                    self._wake_bytes = self._wake_entries = 0
+                elif self._retry and self.suspended is not None and not self.stopping:
                     self._retry = False
                     return [], FlushReason.IDLE
-                if self._arrived and (self.stopping or not self._is_held_up()):
+                elif self._arrived and (self.stopping or not self._is_held_up()):
                     reason = self._due()
                     if reason is not None:
                         return self._taken(), reason
@@ -123,10 +141,46 @@ class JournalQueue:
                 else:
                     # Any append wakes an idle journal; one that is held up waits for the stage in front.
                     self._wake_bytes = self._wake_entries = math.inf if self._arrived else 0
-                    wait_s = None
+                self._rests = not self._arrived
                 self._changed.wait(wait_s)
+                self._rests = False
                 self._wake_bytes = self._wake_entries = math.inf
             return None
+
+    # --- the thread that has borrowed the turn
+
+    @property
+    def writes_at_once(self) -> bool:
+        """Whether a record waits for no other one."""
+        return self._policy.at_once
+
+    @property
+    def is_lent_here(self) -> bool:
+        """Whether the thread that asks has the turn."""
+        return self._lent_to == threading.get_ident()
+
+    def take_lent(self) -> list[JournalBatch]:
+        """Take all that arrived, as the one who has the turn; nothing of a journal that has ended."""
+        with self._lock:
+            return [] if self.aborted or self.error is not None else self._taken()
+
+    def give_back(self) -> None:
+        """Give the turn back, and wake the journal thread if there is work for it."""
+        with self._lock:
+            self._lent_to = None
+            if self._arrived or self._is_closed():
+                self._changed.notify()
+
+    def _is_at_rest(self) -> bool:
+        """Return whether nothing is in the journal at all."""
+        meters = self._meters
+        return (
+            self._rests
+            and self._lent_to is None
+            and not self._arrived
+            and not meters.force_write.length
+            and not meters.callback.length
+        )
 
     def _is_closed(self) -> bool:
         return self.stopping or self.aborted or self.error is not None

@@ -62,7 +62,7 @@ class AnswerQueue:
         if not self._awake:
             self._awake = True
             try:
-                self._loop.call_soon_threadsafe(self._drain)
+                self._wake_loop()
             except Exception as error:  # noqa: BLE001 - the answers are in the queue, and no caller's any more
                 # The next one wakes the loop for these as well.
                 self._awake = False
@@ -70,6 +70,14 @@ class AnswerQueue:
                     self._queue.clear()
                 else:
                     report("waking the loop for answers", error)
+
+    def _wake_loop(self) -> None:
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        # A thread wakes the loop by a system call.
+        (self._loop.call_soon if is_here else self._loop.call_soon_threadsafe)(self._drain)
 
     def _drain(self) -> None:
         self._awake = False

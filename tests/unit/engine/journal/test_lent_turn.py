@@ -1,0 +1,344 @@
+"""A lone record is written, synced and answered by the thread that appends it, where it was asked for."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from bkctl.config.server_keys.journal import JournalSettings
+from bkctl.engine.journal import Journal, JournalBatch
+from bkctl.engine.journal.journal import LENT_SYNC_S_MAX
+from bkctl.engine.journal.journal_queue import JournalQueue
+from bkctl.engine.journal.meters import JournalMeters
+from bkctl.errors import BkctlError, NoSpaceError, StorageError
+from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
+from tests.support.grades import times
+from tests.support.journal_rig import (
+    RecordingSink,
+    TracedFileSystem,
+    batch_of,
+    bodies_in,
+    body,
+    gated,
+    journals,
+    memory,
+    running,
+)
+from tests.support.manual_clock import ManualClock
+from tests.support.waiting import until
+
+AT_ONCE = JournalSettings(preallocation_bytes=0, flush_when_queue_empty=True)
+HERE = threading.current_thread().name
+
+
+class ThreadsSink(RecordingSink):
+    """Keeps the threads that answered, and does something before each answer."""
+
+    def __init__(self, first: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.threads: list[str] = []
+        self._first = first
+
+    def journaled(self, batches: list[JournalBatch]) -> None:
+        self.threads.append(threading.current_thread().name)
+        self._first()
+        super().journaled(batches)
+
+    def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
+        self.threads.append(threading.current_thread().name)
+        super().journal_failed(batches, error)
+
+
+def append(journal: Journal, sink: RecordingSink, entry: int, size_bytes: int = 40) -> None:
+    """As the write stage does it with a lone entry."""
+    journal.append(batch_of([body(1, entry, size_bytes)], sink, entry), borrows=journal.lends_its_turn)
+    journal.write_lent()
+
+
+def synced_once(journal: Journal) -> None:
+    """Have the journal know how long a sync takes, and rest."""
+    sink = RecordingSink()
+    journal.append(batch_of([], sink))
+    sink.wait_for(1)
+    until(lambda: journal._queue._is_at_rest())
+
+
+def borrowed(journal: Journal, sink: RecordingSink, entry: int) -> threading.Thread:
+    """Append and write on a thread of its own."""
+    thread = threading.Thread(target=append, args=(journal, sink, entry), name="borrower")
+    thread.start()
+    return thread
+
+
+def test_it_is_durable_and_the_mark_has_moved_before_its_answer() -> None:
+    system = TracedFileSystem(memory())
+    calls: list[tuple[str, str]] = []
+    sink = ThreadsSink(lambda: calls.append(system.trace[-1]))
+    with running(system, AT_ONCE) as journal:
+        assert not journal.lends_its_turn  # nobody knows how long a sync takes
+        synced_once(journal)
+        marks = [journal.mark]
+        for entry in range(5):
+            append(journal, sink, entry)
+            marks.append(journal.mark)
+            assert sink.journaled_contexts == list(range(entry + 1))
+            assert journal.queued_bytes == 0
+        assert sink.threads == [HERE] * 5
+        assert [operation for operation, _ in calls] == ["sync"] * 5
+        assert marks == sorted(set(marks))
+        meters = journal.meters
+        assert (meters.groups, meters.force_write.length, meters.callback.length) == (5, 0, 0)
+        assert meters.added.count == meters.journal.done == 5
+
+
+def test_what_comes_behind_it_is_written_by_the_journal_thread() -> None:
+    sink = ThreadsSink()
+    with running(memory(), AT_ONCE) as journal:
+        synced_once(journal)
+        for entry in range(0, 30, 3):
+            append(journal, sink, entry)
+            journal.append(batch_of([body(1, entry + 1)] * 3, sink, entry + 1))
+            sink.wait_for(entry + 2)
+            until(lambda: journal._queue._is_at_rest())
+            append(journal, sink, entry + 2)
+        assert sink.journaled_contexts == list(range(30))
+        assert sink.threads == [HERE, "journal-0", HERE] * 10
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        replace(AT_ONCE, flush_when_queue_empty=False),
+        replace(AT_ONCE, flush_when_queue_empty=False, group_wait_max_ms=1),
+        replace(AT_ONCE, sync_data=False),
+    ],
+    ids=["adaptive", "groups wait", "not synced"],
+)
+def test_only_where_a_record_waits_for_no_other_one_and_is_synced(settings: JournalSettings) -> None:
+    with running(memory(), settings) as journal:
+        journal._force_write.sync_s = 0.0
+        assert not journal.lends_its_turn
+
+
+def test_not_behind_a_long_sync() -> None:
+    sink = ThreadsSink()
+    with running(memory(), AT_ONCE) as journal:
+        synced_once(journal)
+        journal._force_write.sync_s = 2 * LENT_SYNC_S_MAX
+        append(journal, sink, 0)
+        sink.wait_for(1)
+        until(lambda: journal._queue._is_at_rest())
+        append(journal, sink, 1)
+        assert sink.threads == ["journal-0", HERE]
+
+
+def test_what_comes_meanwhile_waits_for_the_turn_and_keeps_its_place() -> None:
+    system, gate = gated("sync", memory(), first=3)
+    sink = ThreadsSink()
+    with running(system, AT_ONCE) as journal:
+        synced_once(journal)
+        thread = borrowed(journal, sink, 0)
+        gate.await_reached()
+        for entry in range(1, 6):
+            append(journal, sink, entry)  # the turn is lent to another one: this waits for nothing
+        assert sink.answered == []
+        gate.opened.set()
+        thread.join()
+        sink.wait_for(6)
+        assert sink.journaled_contexts == list(range(6))
+        assert sink.threads[0] == "borrower"
+        assert set(sink.threads[1:]) == {"journal-0"}
+
+
+def test_what_was_appended_between_the_loan_and_the_write_goes_with_it() -> None:
+    sink = ThreadsSink()
+    with running(memory(), AT_ONCE) as journal:
+        synced_once(journal)
+        journal.append(batch_of([body(1, 0)], sink, 0), borrows=True)
+        journal.append(batch_of([body(1, 1)], sink, 1))
+        threading.Event().wait(0.05)
+        assert sink.answered == []
+        journal.write_lent()
+        assert (sink.journaled_contexts, sink.threads) == ([0, 1], [HERE])
+        # The journal thread was woken for the second one, and found it done.
+        journal.append(batch_of([body(1, 2)], sink, 2))
+        sink.wait_for(3)
+
+
+@pytest.mark.parametrize("busy", ["a batch", "a sync", "answers", "nothing"])
+def test_the_turn_is_lent_only_while_nothing_else_is_in_the_journal(busy: str) -> None:
+    meters = JournalMeters(AT_ONCE)
+    queue = JournalQueue(ManualClock(), AT_ONCE, meters)
+    queue._rests = True
+    sink = RecordingSink()
+    if busy == "a batch":
+        queue.append(batch_of([body(1, 0)] * 100, sink))
+    meters.force_write.length = int(busy == "a sync")
+    meters.callback.length = int(busy == "answers")
+    queue.append(batch_of([body(1, 1)], sink), borrows=True)
+    assert queue.is_lent_here == (busy == "nothing")
+
+
+def test_a_sync_that_fails_is_no_success_and_ends_the_journal() -> None:
+    system = FaultyFileSystem(memory(), [FaultRule("sync", ".txn", first=3)])
+    sink = ThreadsSink()
+    failures: list[BkctlError] = []
+    with running(system, AT_ONCE, on_failure=failures.append) as journal:
+        synced_once(journal)
+        before = journal.mark
+        append(journal, sink, 0)
+        sink.wait_for(1)
+        assert (sink.journaled_contexts, sink.failed_contexts) == ([], [0])
+        assert journal.mark == before
+        with pytest.raises(StorageError):
+            append(journal, sink, 1)
+        journal.stop()
+    assert len(failures) == 1
+
+
+def test_a_full_disk_suspends_the_journal_which_goes_on() -> None:
+    disk = memory()
+    full = FaultRule("write", ".txn", first=3, count=1, error_number=errno.ENOSPC)
+    system = FaultyFileSystem(disk, [full])
+    sink = ThreadsSink()
+    with running(system, AT_ONCE) as journal:
+        synced_once(journal)
+        append(journal, sink, 0)
+        append(journal, sink, 1)
+        sink.wait_for(2)
+        assert (sink.journaled_contexts, sink.failed_contexts) == ([0], [1])
+        with pytest.raises(NoSpaceError):
+            append(journal, sink, 2)
+        journal.retry()
+        until(lambda: journal.suspended is None)
+        append(journal, sink, 3)
+        sink.wait_for(3)
+        until(lambda: journal._queue._is_at_rest())
+        append(journal, sink, 4)
+        assert sink.journaled_contexts == [0, 3, 4]
+        assert sink.threads[-1] == HERE
+        journal.stop()
+    assert bodies_in(journals(disk).values()) == [body(1, 0), body(1, 3), body(1, 4)]
+
+
+def test_a_new_file_is_begun_by_the_journal_thread() -> None:
+    disk = memory()
+    sink = ThreadsSink()
+    with running(disk, replace(AT_ONCE, size_bytes_max=5000)) as journal:
+        synced_once(journal)
+        for entry in range(30):
+            append(journal, sink, entry, 600)
+            sink.wait_for(entry + 1)
+            until(lambda: journal._queue._is_at_rest())
+        assert journal.meters.rolls >= 3
+        assert set(sink.threads) == {HERE, "journal-0"}
+        journal.stop()
+    assert bodies_in(journals(disk.crash()).values()) == [body(1, entry, 600) for entry in range(30)]
+
+
+@pytest.mark.parametrize("way", ["stop", "abort"])
+def test_an_end_waits_for_the_one_who_has_the_turn(way: str) -> None:
+    system, gate = gated("sync", memory(), first=3)
+    sink = ThreadsSink()
+    with running(system, AT_ONCE) as journal:
+        synced_once(journal)
+        thread = borrowed(journal, sink, 0)
+        gate.await_reached()
+        ending = threading.Thread(target=getattr(journal, way))
+        ending.start()
+        threading.Event().wait(0.05)
+        assert ending.is_alive()
+        gate.opened.set()
+        ending.join(10)
+        thread.join(10)
+        assert not ending.is_alive()
+        assert not thread.is_alive()
+        assert sink.answered == ([0] if way == "stop" else [])
+
+
+@pytest.mark.parametrize("way", ["stop", "abort"])
+def test_a_sink_may_end_the_journal_on_a_borrowed_turn(way: str) -> None:
+    sink = ThreadsSink(lambda: getattr(journal, way)())
+    with running(memory(), AT_ONCE) as journal:
+        synced_once(journal)
+        append(journal, sink, 0)
+        until(lambda: not [each for each in threading.enumerate() if each.name.startswith("journal-0")])
+    assert sink.journaled_contexts == [0]
+
+
+@pytest.mark.parametrize("part", ["_taken", "give_back"])
+def test_an_error_that_nobody_foresaw_costs_no_answer(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    broken = getattr(JournalQueue, part)
+
+    def once(queue: JournalQueue) -> object:
+        monkeypatch.setattr(JournalQueue, part, broken)
+        if part == "give_back":
+            broken(queue)
+        raise MemoryError
+
+    sink = ThreadsSink()
+    failures: list[BkctlError] = []
+    with running(memory(), AT_ONCE, on_failure=failures.append) as journal:
+        synced_once(journal)
+        monkeypatch.setattr(JournalQueue, part, once)
+        if part == "give_back":
+            with pytest.raises(MemoryError):
+                append(journal, sink, 0)
+            append(journal, sink, 1)
+            assert sink.journaled_contexts == [0, 1]
+            return
+        append(journal, sink, 0)
+        sink.wait_for(1)
+        assert sink.failed_contexts == [0]
+        until(lambda: bool(failures))
+        journal.stop()
+
+
+@pytest.mark.parametrize("seed", range(times(3, 40)))
+def test_records_of_many_threads_come_out_once_and_in_order(seed: int) -> None:
+    """Lone records and others, of several threads, over rolls, with an end in order at a random moment."""
+    chance = random.Random(seed)
+    disk = memory()
+    settings = replace(AT_ONCE, size_bytes_max=chance.choice((2000, 30_000, 1 << 20)))
+    sinks = [RecordingSink() for _ in range(4)]
+    sent: list[list[bytes]] = [[] for _ in sinks]
+
+    def load(number: int, seed: int) -> None:
+        own = random.Random(seed)
+        for entry in range(150):
+            records = [body(number, entry, own.choice((40, 200, 700)))] * own.choice((1, 1, 1, 2))
+            borrows = len(records) == 1 and own.random() < 0.8 and journal.lends_its_turn
+            try:
+                journal.append(batch_of(records, sinks[number], entry), borrows=borrows)
+            except StorageError:
+                return
+            sent[number] += records
+            journal.write_lent()
+            if own.random() < 0.3:
+                sinks[number].wait_for(entry + 1)
+
+    with running(disk, settings) as journal:
+        synced_once(journal)
+        threads = [threading.Thread(target=load, args=(n, chance.random())) for n in range(len(sinks))]
+        for thread in threads:
+            thread.start()
+        if seed % 2:
+            threading.Event().wait(chance.random() * 0.1)
+        else:
+            for thread in threads:
+                thread.join(60)
+        journal.stop()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        for sink in sinks:
+            assert sink.failed_contexts == []
+            assert sink.journaled_contexts == list(range(len(sink.journaled_contexts)))
+    found = bodies_in(journals(disk.crash()).values())
+    for number, records in enumerate(sent):
+        assert [each for each in found if int.from_bytes(each[:8], "big") == number] == records
