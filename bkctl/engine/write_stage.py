@@ -14,21 +14,18 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from bkctl.clock import Clock
 from bkctl.codec.entry import ACCEPTED_BYTES_MIN
+from bkctl.engine.add_notes import AddNotes
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd, framed
-from bkctl.engine.engine_thread import Actions, EngineThread, call_all, logged_failure, reported
+from bkctl.engine.engine_thread import Actions, EngineThread, call_all, reported
 from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
-from bkctl.engine.journal.batch import JournalBatch, JournalSink
-from bkctl.engine.journal.journal import Journal
-from bkctl.engine.ledger_descriptor import LedgerDescriptor, ledgers_of
-from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_descriptor import LedgerDescriptor
 from bkctl.engine.ledger_table import LedgerTable
-from bkctl.engine.split_answer import SplitAnswer
+from bkctl.engine.run_appender import NOTING, RunAppender, answer_of
 from bkctl.errors import (
     BadRequestError,
     BkctlError,
@@ -39,15 +36,13 @@ from bkctl.errors import (
     ReadOnlyBookieError,
     TooManyRequestsError,
 )
-from bkctl.metrics.busiest_ledgers import BusiestLedgers, LedgerAdds
+from bkctl.metrics.busiest_ledgers import LedgerAdds
 from bkctl.metrics.stage import StageMeter
 
 #: An entry as the bookie reads it: ledger, entry, last add confirmed.
 _FRONT = struct.Struct(">qqq")
 
 _ANSWER = "an answer of the write stage"
-_APPENDING = "appending a part of a run"
-_NOTING = "noting adds that were appended"
 
 
 class WriteStage:
@@ -71,8 +66,8 @@ class WriteStage:
         #: False answers adds from the write cache alone.
         self._write_data = write_data
         self._throttle_ms_max = throttle_ms_max
-        self._busiest = BusiestLedgers(clock.monotonic)
-        self._single = len(table.storages) == 1 and len(table.journals) == 1
+        self._notes = AddNotes(table, clock, self.meter)
+        self._runs = RunAppender(table, self._notes, write_data=write_data)
         self._held = HeldAdds(settings, self.meter)
         self._read_only = False
         self._high_priority_too = False
@@ -127,7 +122,7 @@ class WriteStage:
         with self._lock:
             if self._read_only or self._stopping:
                 return False
-            outcome = Outcome.NO_ROOM if self._held else self._append_run(run, actions)
+            outcome = Outcome.NO_ROOM if self._held else self._runs.append(run, actions)
             if outcome is Outcome.NOT_AS_IS:
                 return False
             if outcome is Outcome.NO_ROOM:
@@ -169,166 +164,10 @@ class WriteStage:
                 raise self._too_many()
         call_all(_ANSWER, actions)
 
-    def _append_run(self, run: AddRun | RecordRun, actions: Actions) -> Outcome:
-        if isinstance(run, RecordRun):
-            if self._single:
-                return self._append_records(run, actions)
-            run = run.as_lists()
-        descriptors: list[LedgerDescriptor] = []
-        for descriptor in map(self._table.grants.get, run.grants):
-            if descriptor is None:
-                return Outcome.NOT_AS_IS
-            descriptors.append(descriptor)
-        ledgers = set(descriptors)
-        if self._single:
-            taken = self._append_whole(run, ledgers, actions)
-        else:
-            taken = self._append_split(run, descriptors, actions)
-        if not taken:
-            return Outcome.NO_ROOM
-        if not self._write_data:
-            actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, len(run.keys))]))
-        # The journal answers from here on, also after an error, and nobody else may.
-        reported(_NOTING, self._note_run, run, descriptors, ledgers, actions)
-        return Outcome.ADDED
-
-    def _note_run(
-        self,
-        run: AddRun,
-        descriptors: list[LedgerDescriptor],
-        ledgers: set[LedgerDescriptor],
-        actions: Actions,
-    ) -> None:
-        """Note what a run that was appended says of its ledgers."""
-        self._raise_lacs(descriptors, ledgers, run.bodies, actions)
-        if len(ledgers) == 1:
-            self._busiest.add(descriptors[0].ledger, len(run.keys), run.size_bytes)
-        else:
-            counts = Counter(descriptors)
-            self._count_adds(counts, counts.values(), run.size_bytes)
-        self.meter.done += len(run.keys)
-
-    def _append_records(self, run: RecordRun, actions: Actions) -> Outcome:
-        """Append a run in one piece, of a bookie with one directory and one journal."""
-        places = self._table.grants.find(run.grants)
-        if places is None:
-            return Outcome.NOT_AS_IS
-        storage, journal = self._table.storages[0], self._table.journals[0]
-        count = run.count
-        size_bytes = len(run.records)
-        if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
-            return Outcome.NO_ROOM
-        storage.put_records(run.records, count, run.size_bytes, ledgers_of(run.grants))
-        if self._write_data:
-            batch = _batch([run.records], size_bytes, count, run.sink, run.context)
-            _append(journal, batch, actions)
-        else:
-            actions.append(partial(run.sink.journaled, [_answer(run.sink, run.context, count)]))
-        reported(_NOTING, self._note_records, run, places, actions)
-        return Outcome.ADDED
-
-    def _note_records(self, run: RecordRun, places: bytes, actions: Actions) -> None:
-        """Do what :meth:`_note_run` does, of a run in one piece."""
-        entry_bytes = run.size_bytes / run.count
-        watched, uncounted = self._table.grants.note(
-            places, run.lacs, run.counts, entry_bytes, self._busiest.generation
-        )
-        # A ledger may come more than once: only now is its LAC the highest one.
-        self._note_use(watched, actions)
-        for descriptor, adds in uncounted:
-            descriptor.counter = self._busiest.add(descriptor.ledger, adds, adds * entry_bytes)
-        self.meter.done += run.count
-
-    def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor], actions: Actions) -> bool:
-        """Append a run of a bookie with one directory and one journal; False when there is no room."""
-        storage, journal = self._table.storages[0], self._table.journals[0]
-        count = len(run.keys)
-        size_bytes = run.size_bytes + 4 * count
-        if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
-            return False
-        storage.put_many(run.keys, run.bodies, run.size_bytes, [each.key_prefix for each in ledgers])
-        if self._write_data:
-            batch = _batch(framed(run.bodies), size_bytes, count, run.sink, run.context)
-            _append(journal, batch, actions)
-        return True
-
-    def _append_split(self, run: AddRun, descriptors: list[LedgerDescriptor], actions: Actions) -> bool:
-        """Append a run over several directories or journals: all of it is taken or, False, nothing."""
-        by_storage: dict[LedgerStorage, list[int]] = {}
-        by_journal: dict[Journal, list[int]] = {}
-        for index, descriptor in enumerate(descriptors):
-            by_storage.setdefault(descriptor.storage, []).append(index)
-            by_journal.setdefault(descriptor.journal, []).append(index)
-        sizes = list(map(len, run.bodies))
-        for storage, indices in by_storage.items():
-            if not storage.has_room(sum(sizes[index] for index in indices), len(indices)):
-                return False
-        for journal, indices in by_journal.items():
-            if not journal.has_room(sum(sizes[index] + 4 for index in indices), len(indices)):
-                return False
-        for storage, indices in by_storage.items():
-            bodies = [run.bodies[index] for index in indices]
-            storage.put_many([run.keys[index] for index in indices], bodies, sum(map(len, bodies)))
-        if self._write_data:
-            self._append_parts(run, by_journal, actions)
-        return True
-
-    def _append_parts(self, run: AddRun, by_journal: dict[Journal, list[int]], actions: Actions) -> None:
-        """Append the parts of a run to their journals; one that cannot be appended fails the run."""
-        answer = _answer(run.sink, run.context, len(run.keys))
-        sink = SplitAnswer(len(by_journal), run.sink, answer)
-        batches: list[tuple[Journal, JournalBatch]] = []
-        for journal, indices in by_journal.items():
-            bodies = [run.bodies[index] for index in indices]
-            size_bytes = sum(map(len, bodies)) + 4 * len(bodies)
-            batches.append((journal, _batch(framed(bodies), size_bytes, len(bodies), sink, None)))
-        for journal, batch in batches:
-            try:
-                _append(journal, batch, actions)
-            except Exception as error:  # noqa: BLE001
-                # Parts may be on their way to other journals: the one answer comes from the sink, once.
-                failure = logged_failure(_APPENDING, error)
-                actions.append(partial(sink.journal_failed, [batch], failure))
-
-    def _raise_lacs(
-        self,
-        descriptors: list[LedgerDescriptor],
-        ledgers: set[LedgerDescriptor],
-        bodies: list[bytes],
-        actions: Actions,
-    ) -> None:
-        """Take the LAC fields of added entries into account, and wake the watches that wait for them.
-
-        ``descriptors`` are those of the bodies, ``ledgers`` the same ones, each once.
-        """
-        lacs = struct.unpack(f">{len(bodies)}q", b"".join([body[16:24] for body in bodies]))
-        if len(ledgers) == 1:
-            descriptors[0].raise_lac(max(lacs))
-        else:
-            for descriptor, lac in zip(descriptors, lacs, strict=True):
-                if lac > descriptor.lac:
-                    descriptor.lac = lac
-        self._note_use(ledgers, actions)
-
-    def _note_use(self, ledgers: Iterable[LedgerDescriptor], actions: Actions) -> None:
-        """Note that ledgers have got entries, and wake the watches that wait for their LACs."""
-        for descriptor in ledgers:
-            descriptor.used = True
-            if descriptor.watches is not None:
-                actions.extend(descriptor.due_watches(self._clock.time_ms()))
-
-    def _count_adds(
-        self, ledgers: Iterable[LedgerDescriptor], counts: Collection[int], size_bytes: int
-    ) -> None:
-        """Count the adds of a run by ledger; the bytes are shared by entries."""
-        entry_bytes = size_bytes / sum(counts)
-        for descriptor, adds in zip(ledgers, counts, strict=True):
-            self._busiest.add(descriptor.ledger, adds, adds * entry_bytes)
-
     def busiest_ledgers(self, count: int) -> list[LedgerAdds]:
         """Return what the ledgers have got that get the most entries at present, the busiest first."""
         with self._lock:
-            return self._busiest.busiest(count)
+            return self._notes.busiest.busiest(count)
 
     def _check(self, add: SingleAdd) -> None:
         if self._stopping:
@@ -381,20 +220,14 @@ class WriteStage:
             )
         else:
             self._table.append_key(descriptor)
-            actions.append(partial(add.sink.journaled, [_answer(add.sink, add.context, 1)]))
-        reported(_NOTING, self._note_single, descriptor, add.body, actions)
+            actions.append(partial(add.sink.journaled, [answer_of(add.sink, add.context, 1)]))
+        reported(NOTING, self._notes.single, descriptor, add.body, actions)
         return Outcome.ADDED
 
-    def _note_single(self, descriptor: LedgerDescriptor, body: bytes, actions: Actions) -> None:
-        """Do what :meth:`_note_run` does, of one add."""
-        self._raise_lacs([descriptor], {descriptor}, [body], actions)
-        self._busiest.add(descriptor.ledger, 1, len(body))
-        self.meter.done += 1
-
     def _held_run(self, run: AddRun | RecordRun) -> HeldAdd:
-        answer = _answer(run.sink, run.context, run.count)
+        answer = answer_of(run.sink, run.context, run.count)
         return HeldAdd(
-            attempt=partial(self._append_run, run),
+            attempt=partial(self._runs.append, run),
             again=partial(run.sink.add_again, run),
             fail=partial(run.sink.journal_failed, [answer]),
             entries=run.count,
@@ -404,7 +237,7 @@ class WriteStage:
 
     def _held_single(self, add: SingleAdd) -> HeldAdd:
         refusal: list[BookieError] = []
-        fail = partial(add.sink.journal_failed, [_answer(add.sink, add.context, 1)])
+        fail = partial(add.sink.journal_failed, [answer_of(add.sink, add.context, 1)])
 
         def attempt(actions: Actions) -> Outcome:
             try:
@@ -476,25 +309,3 @@ class WriteStage:
         if since_s is None:
             return None
         return max(0.001, self._throttle_ms_max / 1000 - (self._clock.monotonic() - since_s))
-
-
-def _append(journal: Journal, batch: JournalBatch, actions: Actions) -> None:
-    """Append to a journal; a lone entry is written by this thread behind its locks, where it may be."""
-    borrows = batch.entries == 1 and journal.lends_its_turn
-    if borrows:
-        # In front: behind the append nothing may fail.
-        actions.append(journal.write_lent)
-    journal.append(batch, borrows=borrows)
-
-
-def _batch(
-    pieces: list[bytes], size_bytes: int, entries: int, sink: JournalSink, context: object
-) -> JournalBatch:
-    return JournalBatch(
-        pieces, size_bytes=size_bytes, entries=entries, after_write=False, sink=sink, context=context
-    )
-
-
-def _answer(sink: JournalSink, context: object, entries: int) -> JournalBatch:
-    """Return the batch that a sink is given for entries that no journal answers for."""
-    return _batch([], 0, entries, sink, context)

@@ -16,7 +16,7 @@ import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine import engine_thread, fencing, lac_watches, ledger_descriptor, write_stage
+from bkctl.engine import engine_thread, fencing, lac_watches, ledger_descriptor, run_appender
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd
 from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.engine_thread import Actions, call_all, reported
@@ -259,7 +259,7 @@ def test_an_error_that_cannot_even_be_logged_is_no_second_answer(
     """Where there is no memory there is none for the log either."""
     answers = Answers()
     with monkeypatch.context() as patch:
-        patch.setattr(rig.bookie.writes, "_note_use", no_memory)
+        patch.setattr(rig.bookie.writes._notes, "_note_use", no_memory)
         patch.setattr(engine_thread._log, "error", no_memory)
         assert rig.bookie.writes.add_run(packed(rig.run_of([(5, 1)], answers, "run")))
         rig.bookie.writes.add(SingleAdd(entry_body(5, 2), KEY, answers, "single"))
@@ -443,7 +443,7 @@ def test_a_run_whose_parts_cannot_be_made_is_the_callers(monkeypatch: pytest.Mon
     with two_journals() as rig:
         answers = Answers()
         batches: list[JournalBatch] = []
-        make = write_stage._batch
+        make = run_appender.batch_of
 
         def failing(*arguments: Any) -> JournalBatch:
             if len(batches) == 2:
@@ -453,7 +453,7 @@ def test_a_run_whose_parts_cannot_be_made_is_the_callers(monkeypatch: pytest.Mon
 
         with monkeypatch.context() as patch:
             # The answer's batch is made first, then those of the parts.
-            patch.setattr(write_stage, "_batch", failing)
+            patch.setattr(run_appender, "batch_of", failing)
             with pytest.raises(MemoryError):
                 rig.bookie.writes.add_run(rig.run_of([(4, 1), (5, 1)], answers, "run"))
         assert len(batches) == 2
@@ -664,8 +664,8 @@ def test_adds_that_cannot_be_counted_have_one_answer_and_wake_those_who_wait(
     told_of(rig, told, 0)
     answers = Answers()
     writes = rig.bookie.writes
-    monkeypatch.setattr(writes._busiest, "add", no_memory)
-    writes._busiest.generation += 1
+    monkeypatch.setattr(writes._notes.busiest, "add", no_memory)
+    writes._notes.busiest.generation += 1
     writes.meter.done = Uncounted(0)
     assert writes.add_run(as_run(rig.run_of([(5, 1), (5, 2)], answers, "run")))
     answers.wait(1)

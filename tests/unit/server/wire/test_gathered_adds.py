@@ -314,7 +314,7 @@ def test_an_error_behind_the_append_is_no_second_answer(monkeypatch: pytest.Monk
         with_ledgers(served)
         writes = served.rig.bookie.writes
         with monkeypatch.context() as patch:
-            patch.setattr(writes, "_note_use", no_memory)
+            patch.setattr(writes._notes, "_note_use", no_memory)
             with loop_busy(served):
                 for number, client in enumerate(clients):
                     send(client, ids_of(number))

@@ -15,6 +15,7 @@ from bkctl.clock import SystemClock
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.engine_thread import call_all
 from bkctl.engine.read_stage import ReadStage
+from bkctl.engine.run_appender import RunAppender
 from bkctl.engine.write_stage import WriteStage
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.protocol.messages import ReadLacRequest, ReadRequest, Request
@@ -118,7 +119,7 @@ def test_an_add_is_answered_and_no_longer_in_progress(
         assert client.add(1, 0) is ResultCode.OK
         with monkeypatch.context() as patch:
             patch.setattr(WriteStage, "_append_single", no_memory)
-            patch.setattr(WriteStage, "_append_run", no_memory)
+            patch.setattr(RunAppender, "append", no_memory)
             answer = client.ask(add_request(1, 1, recovery=recovery))
             assert answer.code is ResultCode.IO_ERROR
         served.until(lambda: served.server.adds.meter.length == 0, "an add is in progress")

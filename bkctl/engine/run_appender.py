@@ -1,0 +1,154 @@
+"""Appends a run of adds to write caches and journals: all of it, or nothing.
+
+The write stage calls this under the engine lock. Where there is no room nothing has changed. Behind the
+append to a journal nobody but that journal answers, so what can fail comes first.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bkctl.engine.add_notes import AddNotes
+from bkctl.engine.add_run import AddRun, RecordRun, framed
+from bkctl.engine.engine_thread import Actions, logged_failure, reported
+from bkctl.engine.held_adds import Outcome
+from bkctl.engine.journal.batch import JournalBatch, JournalSink
+from bkctl.engine.journal.journal import Journal
+from bkctl.engine.ledger_descriptor import LedgerDescriptor, ledgers_of
+from bkctl.engine.ledger_storage import LedgerStorage
+from bkctl.engine.ledger_table import LedgerTable
+from bkctl.engine.split_answer import SplitAnswer
+
+_APPENDING = "appending a part of a run"
+NOTING = "noting adds that were appended"
+
+
+class RunAppender:
+    """Under the engine lock only. ``write_data`` False answers adds from the write cache alone."""
+
+    def __init__(self, table: LedgerTable, notes: AddNotes, *, write_data: bool) -> None:
+        self._table = table
+        self._notes = notes
+        self._write_data = write_data
+        self._single = len(table.storages) == 1 and len(table.journals) == 1
+
+    def append(self, run: AddRun | RecordRun, actions: Actions) -> Outcome:
+        """Append a run; ``actions`` get the calls that are to be made without the lock.
+
+        NOT_AS_IS: a ledger of the run is not known to be open under its key. Raises StorageError when the
+        journal has failed.
+        """
+        if isinstance(run, RecordRun):
+            if self._single:
+                return self._append_records(run, actions)
+            run = run.as_lists()
+        descriptors: list[LedgerDescriptor] = []
+        for descriptor in map(self._table.grants.get, run.grants):
+            if descriptor is None:
+                return Outcome.NOT_AS_IS
+            descriptors.append(descriptor)
+        ledgers = set(descriptors)
+        if self._single:
+            taken = self._append_whole(run, ledgers, actions)
+        else:
+            taken = self._append_split(run, descriptors, actions)
+        if not taken:
+            return Outcome.NO_ROOM
+        if not self._write_data:
+            actions.append(partial(run.sink.journaled, [answer_of(run.sink, run.context, len(run.keys))]))
+        # The journal answers from here on, also after an error, and nobody else may.
+        reported(NOTING, self._notes.run, run, descriptors, ledgers, actions)
+        return Outcome.ADDED
+
+    def _append_records(self, run: RecordRun, actions: Actions) -> Outcome:
+        """Append a run in one piece, of a bookie with one directory and one journal."""
+        places = self._table.grants.find(run.grants)
+        if places is None:
+            return Outcome.NOT_AS_IS
+        storage, journal = self._table.storages[0], self._table.journals[0]
+        count = run.count
+        size_bytes = len(run.records)
+        if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
+            return Outcome.NO_ROOM
+        storage.put_records(run.records, count, run.size_bytes, ledgers_of(run.grants))
+        if self._write_data:
+            batch = batch_of([run.records], size_bytes, count, run.sink, run.context)
+            append_to(journal, batch, actions)
+        else:
+            actions.append(partial(run.sink.journaled, [answer_of(run.sink, run.context, count)]))
+        reported(NOTING, self._notes.records, run, places, actions)
+        return Outcome.ADDED
+
+    def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor], actions: Actions) -> bool:
+        """Append a run of a bookie with one directory and one journal; False when there is no room."""
+        storage, journal = self._table.storages[0], self._table.journals[0]
+        count = len(run.keys)
+        size_bytes = run.size_bytes + 4 * count
+        if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
+            return False
+        storage.put_many(run.keys, run.bodies, run.size_bytes, [each.key_prefix for each in ledgers])
+        if self._write_data:
+            batch = batch_of(framed(run.bodies), size_bytes, count, run.sink, run.context)
+            append_to(journal, batch, actions)
+        return True
+
+    def _append_split(self, run: AddRun, descriptors: list[LedgerDescriptor], actions: Actions) -> bool:
+        """Append a run over several directories or journals: all of it is taken or, False, nothing."""
+        by_storage: dict[LedgerStorage, list[int]] = {}
+        by_journal: dict[Journal, list[int]] = {}
+        for index, descriptor in enumerate(descriptors):
+            by_storage.setdefault(descriptor.storage, []).append(index)
+            by_journal.setdefault(descriptor.journal, []).append(index)
+        sizes = list(map(len, run.bodies))
+        for storage, indices in by_storage.items():
+            if not storage.has_room(sum(sizes[index] for index in indices), len(indices)):
+                return False
+        for journal, indices in by_journal.items():
+            if not journal.has_room(sum(sizes[index] + 4 for index in indices), len(indices)):
+                return False
+        for storage, indices in by_storage.items():
+            bodies = [run.bodies[index] for index in indices]
+            storage.put_many([run.keys[index] for index in indices], bodies, sum(map(len, bodies)))
+        if self._write_data:
+            self._append_parts(run, by_journal, actions)
+        return True
+
+    def _append_parts(self, run: AddRun, by_journal: dict[Journal, list[int]], actions: Actions) -> None:
+        """Append the parts of a run to their journals; one that cannot be appended fails the run."""
+        answer = answer_of(run.sink, run.context, len(run.keys))
+        sink = SplitAnswer(len(by_journal), run.sink, answer)
+        batches: list[tuple[Journal, JournalBatch]] = []
+        for journal, indices in by_journal.items():
+            bodies = [run.bodies[index] for index in indices]
+            size_bytes = sum(map(len, bodies)) + 4 * len(bodies)
+            batches.append((journal, batch_of(framed(bodies), size_bytes, len(bodies), sink, None)))
+        for journal, batch in batches:
+            try:
+                append_to(journal, batch, actions)
+            except Exception as error:  # noqa: BLE001
+                # Parts may be on their way to other journals: the one answer comes from the sink, once.
+                failure = logged_failure(_APPENDING, error)
+                actions.append(partial(sink.journal_failed, [batch], failure))
+
+
+def append_to(journal: Journal, batch: JournalBatch, actions: Actions) -> None:
+    """Append to a journal; a lone entry is written by this thread behind its locks, where it may be."""
+    borrows = batch.entries == 1 and journal.lends_its_turn
+    if borrows:
+        # In front: behind the append nothing may fail.
+        actions.append(journal.write_lent)
+    journal.append(batch, borrows=borrows)
+
+
+def batch_of(
+    pieces: list[bytes], size_bytes: int, entries: int, sink: JournalSink, context: object
+) -> JournalBatch:
+    """Return a batch of plain adds, whose answers wait for the sync."""
+    return JournalBatch(
+        pieces, size_bytes=size_bytes, entries=entries, after_write=False, sink=sink, context=context
+    )
+
+
+def answer_of(sink: JournalSink, context: object, entries: int) -> JournalBatch:
+    """Return the batch that a sink is given for entries that no journal answers for."""
+    return batch_of([], 0, entries, sink, context)
