@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from bkctl.client.distribution import Distribution
@@ -43,16 +43,16 @@ from bkctl.client.errors import ClientError, NotEnoughBookiesError
 from bkctl.client.machine import BookiesAre, Event, MetadataFailed
 from bkctl.client.ops.exchange import OperationMachine
 from bkctl.client.ops.ledger_access import LedgerAccess, require_quorum_fields
-from bkctl.client.ops.metadata_update import MetadataUpdate, UpdateOutcome, rewritten
+from bkctl.client.ops.metadata_update import MetadataUpdate, UpdateOutcome
 from bkctl.client.ops.read import ENTRY_SPECULATION, Speculation
-from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
+from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError, UsageError
 from bkctl.replication.entry_copy import CopyCounts, CopyRules, EntryCopy
 from bkctl.replication.errors import LockLostError, OpenFragmentError
 from bkctl.replication.fragment_check import BadFragment, Defect
-from bkctl.replication.fragments import Fragment
 from bkctl.replication.rate import ByteRate
-from bkctl.types import DigestType, LedgerState
+from bkctl.replication.segment_change import replaced_in_segment, same_segment
+from bkctl.types import DigestType
 
 
 class CopyFailure(enum.Enum):
@@ -363,42 +363,3 @@ class FragmentCopyMachine(OperationMachine):
                 self._counts,
             )
         )
-
-
-def same_segment(before: LedgerMetadata, now: LedgerMetadata, fragment: Fragment) -> Segment | None:
-    """Return the fragment's segment as it is now; None when it is not the same entries any more."""
-    if fragment.position >= len(now.segments) or _made(now) != _made(before):
-        return None
-    if before.state is LedgerState.CLOSED and _end(now) != _end(before):
-        return None
-    segment = now.segments[fragment.position]
-    follows = now.segments[fragment.position + 1].first_entry if _follows(now, fragment) else None
-    followed = before.segments[fragment.position + 1].first_entry if _follows(before, fragment) else None
-    same = segment.first_entry == fragment.first_entry and follows == followed
-    return segment if same and len(segment.bookies) == len(fragment.bookies) else None
-
-
-def _made(metadata: LedgerMetadata) -> tuple[object, ...]:
-    """Return what no client changes of a ledger as long as it lives."""
-    sizes = (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-    return (*sizes, metadata.digest_type, metadata.password, metadata.ctime_ms)
-
-
-def _end(metadata: LedgerMetadata) -> tuple[LedgerState, int, int]:
-    return metadata.state, metadata.last_entry, metadata.length
-
-
-def _follows(metadata: LedgerMetadata, fragment: Fragment) -> bool:
-    return fragment.position + 1 < len(metadata.segments)
-
-
-def replaced_in_segment(
-    metadata: LedgerMetadata, position: int, bookies: Mapping[int, str]
-) -> LedgerMetadata:
-    """Return ``metadata`` with ``bookies`` at their indices of one segment; the others stay as they are."""
-    segments = list(metadata.segments)
-    members = list(segments[position].bookies)
-    for index, bookie in bookies.items():
-        members[index] = bookie
-    segments[position] = replace(segments[position], bookies=tuple(members))
-    return replace(rewritten(metadata), segments=tuple(segments))

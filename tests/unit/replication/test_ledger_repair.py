@@ -32,10 +32,10 @@ from bkctl.replication.fragment_copy import (
     CopyResult,
     FailedIndex,
     FragmentCopyMachine,
-    replaced_in_segment,
 )
 from bkctl.replication.ledger_repair import LedgerRepair, RepairSettings
 from bkctl.replication.rate import ByteRate
+from bkctl.replication.segment_change import replaced_in_segment
 from bkctl.replication.verdict import Verdict, VerdictKind
 from bkctl.types import DigestType, LedgerState
 from tests.support.machine_rig import LEDGER, metadata
