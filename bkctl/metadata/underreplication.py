@@ -1,4 +1,4 @@
-"""Read and write autorecovery's nodes below the ledgers root: marks, locks, votes, switches.
+"""The marks and locks of ledgers that miss replicas, over a tree; the switches of autorecovery beside them.
 
 Source: ``org.apache.bookkeeper.meta.ZkLedgerUnderreplicationManager``, ``ZkLedgerAuditorManager``.
 """
@@ -10,29 +10,18 @@ import random
 import re
 import socket
 from collections.abc import Callable, Container, Iterable, Iterator
-from typing import TypeVar
 
-from bkctl.codec.maintenance import Maintenance, decode_maintenance, encode_maintenance
 from bkctl.codec.underreplication import (
-    DISABLED,
     ELECTION,
     LAYOUT,
     LAYOUT_DATA,
     LOCKS,
-    LOST_BOOKIE_DELAY,
-    MAINTENANCE,
     MARKS,
     PULSAR_LEADER,
-    CheckKind,
     UnderreplicatedMark,
     check_layout,
-    check_path,
-    decode_check_completed,
-    decode_delay_s,
     decode_holder,
     decode_mark,
-    encode_check_completed,
-    encode_delay_s,
     encode_holder,
     encode_mark,
     ledger_of_mark,
@@ -41,8 +30,9 @@ from bkctl.codec.underreplication import (
     vote_number,
 )
 from bkctl.errors import CorruptionError, RefusedError
-from bkctl.metadata.api import AlreadyExistsError, VersionConflictError
+from bkctl.metadata.api import VersionConflictError
 from bkctl.metadata.autorecovery_api import LockHolder, Taken
+from bkctl.metadata.autorecovery_switches import TreeSwitches
 from bkctl.metadata.subscription import Subscription
 from bkctl.metadata.tree import (
     Node,
@@ -56,148 +46,29 @@ from bkctl.metadata.tree import (
     require_node,
 )
 
-_Value = TypeVar("_Value")
-
 _FOUR_DIGITS = re.compile(r"[0-9a-f]{4}\Z")
 _DIRECTORIES = 4
 
-#: Others that write the same node at the same time, before it is given up.
-_ATTEMPTS = 10
 
-
-class TreeUnderreplication:
-    """:class:`bkctl.metadata.api.Underreplication` over a tree."""
+class TreeUnderreplication(TreeSwitches):
+    """:class:`bkctl.metadata.autorecovery_api.Underreplication` over a tree."""
 
     def __init__(self, tree: NodeTree, root: str) -> None:
-        self._tree = tree
-        self._root = root
+        super().__init__(tree, root)
         self._random = random.Random()  # noqa: S311 - workers shall not meet; no secret
 
     def prepare(self) -> None:
         require_node(self._tree, self._root)
         refuse_pulsars_own(self._tree, self._root)
-        layout = join(self._root, LAYOUT)
+        layout = self._path(LAYOUT)
         with contextlib.suppress(NodeExistsError):
             if self._tree.get(layout) is None:
                 self._tree.create_with_parents(layout, LAYOUT_DATA, below=self._root)
-        self._value(layout, check_layout)
+        self._value(LAYOUT, check_layout)
         for folder in (MARKS, LOCKS):
             with contextlib.suppress(NodeExistsError):
-                if self._tree.get(join(self._root, folder)) is None:
-                    self._tree.create_with_parents(join(self._root, folder), b"", below=self._root)
-
-    # --- switches -------------------------------------------------------------------------------------------
-
-    def enabled(self) -> bool:
-        if self._tree.get(join(self._root, DISABLED)) is not None:
-            return False
-        require_node(self._tree, self._root)
-        return True
-
-    def set_enabled(self, enabled: bool) -> None:
-        require_node(self._tree, self._root)
-        path = join(self._root, DISABLED)
-        if enabled:
-            with contextlib.suppress(NodeMissingError):
-                self._tree.delete(path)
-        else:
-            with contextlib.suppress(NodeExistsError):
-                self._tree.create_with_parents(path, b"", below=self._root)
-
-    def lost_bookie_recovery_delay_s(self) -> int | None:
-        return self._value_in_cluster(join(self._root, LOST_BOOKIE_DELAY), decode_delay_s)
-
-    def lost_bookie_recovery_delay_written(self) -> tuple[int, int] | None:
-        path = join(self._root, LOST_BOOKIE_DELAY)
-        node = self._tree.get(path)
-        if node is None:
-            require_node(self._tree, self._root)
-            return None
-        return decoded(self._tree, path, node.data, decode_delay_s), node.version
-
-    def set_lost_bookie_recovery_delay(self, seconds: int) -> None:
-        # Java leaves this one to everybody, also in a cluster with access control.
-        self._write(LOST_BOOKIE_DELAY, lambda _: encode_delay_s(seconds), open_to_all=True)
-
-    def initial_lost_bookie_recovery_delay(self, seconds: int) -> int:
-        path = join(self._root, LOST_BOOKIE_DELAY)
-        self._write(
-            LOST_BOOKIE_DELAY,
-            lambda stored: encode_delay_s(seconds) if stored is None else None,
-            open_to_all=True,
-        )
-        found = self._value(path, decode_delay_s)
-        return seconds if found is None else found
-
-    def checked_at(self, kind: CheckKind) -> int | None:
-        return self._value_in_cluster(join(self._root, check_path(kind)), decode_check_completed)
-
-    def set_checked_at(self, kind: CheckKind, completed_ms: int, *, guard: str | None = None) -> None:
-        self._write(check_path(kind), lambda _: encode_check_completed(completed_ms), guard=guard)
-
-    def maintenance(self) -> tuple[Maintenance, int] | None:
-        path = join(self._root, MAINTENANCE)
-        node = self._tree.get(path)
-        if node is None:
-            require_node(self._tree, self._root)
-            return None
-        return decoded(self._tree, path, node.data, decode_maintenance), node.version
-
-    def begin_maintenance(self, maintenance: Maintenance) -> None:
-        require_node(self._tree, self._root)
-        path = join(self._root, MAINTENANCE)
-        try:
-            self._tree.create_with_parents(path, encode_maintenance(maintenance), below=self._root)
-        except NodeExistsError:
-            raise AlreadyExistsError(f"{self._tree.name}: a maintenance has begun already ({path})") from None
-
-    def end_maintenance(self, version: int) -> None:
-        with contextlib.suppress(NodeMissingError):
-            self._tree.delete(join(self._root, MAINTENANCE), version)
-
-    def _write(
-        self,
-        name: str,
-        change: Callable[[bytes | None], bytes | None],
-        *,
-        open_to_all: bool = False,
-        guard: str | None = None,
-    ) -> bool:
-        """Make a node or rewrite it, from what it holds (None: not there) to what ``change`` gives for that.
-
-        Return False when ``change`` gave None, and nothing was written. With ``guard`` it is written only
-        while that node is there.
-        """
-        path = join(self._root, name)
-        for attempt in range(_ATTEMPTS):
-            node = self._tree.get(path)
-            data = change(None if node is None else node.data)
-            if data is None:
-                return False
-            try:
-                if guard is not None:
-                    self._write_beside(guard, path, data, None if node is None else node.version)
-                elif node is None:
-                    self._tree.create_with_parents(path, data, below=self._root, open_to_all=open_to_all)
-                else:
-                    self._tree.set(path, data, node.version)
-            except (NodeExistsError, NodeMissingError, VersionConflictError) as error:
-                if isinstance(error, NodeMissingError):
-                    require_node(self._tree, self._root)
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-            else:
-                return True
-        return False
-
-    def _write_beside(self, guard: str, path: str, data: bytes, version: int | None) -> None:
-        try:
-            self._tree.write_beside(guard, path, data, version)
-        except NodeMissingError:
-            if version is not None:
-                raise
-            self._tree.make_parents(path, below=self._root)
-            self._tree.write_beside(guard, path, data, version)
+                if self._tree.get(self._path(folder)) is None:
+                    self._tree.create_with_parents(self._path(folder), b"", below=self._root)
 
     # --- marks and locks ------------------------------------------------------------------------------------
 
@@ -213,7 +84,7 @@ class TreeUnderreplication:
             grows = True
             if stored is None:
                 return encode_mark(UnderreplicatedMark((), now_ms).with_missing(missing, now_ms))
-            known = decoded(self._tree, join(self._root, path), stored, decode_mark)
+            known = decoded(self._tree, self._path(path), stored, decode_mark)
             more = known.with_missing(missing, now_ms)
             if more is not known:
                 return encode_mark(more)
@@ -222,7 +93,7 @@ class TreeUnderreplication:
             # that has just finished took the mark before the lock: where no lock is, the mark is looked at
             # once more, and whoever takes the lock from then on looks at the bookies behind this moment.
             if self._tree.get(self._lock_path(ledger)) is None:
-                again = self._tree.get(join(self._root, path))
+                again = self._tree.get(self._path(path))
                 if again is not None and again.data == stored:
                     return None
             return stored
@@ -235,7 +106,7 @@ class TreeUnderreplication:
         if not self.enabled():
             return None
         locked = self._locked(but_ours=adopt)
-        for path in self._shuffled(join(self._root, MARKS), _DIRECTORIES):
+        for path in self._shuffled(self._path(MARKS), _DIRECTORIES):
             ledger = _ledger_at(path)
             if ledger is None or ledger in skip or mark_name(ledger) in locked:
                 continue
@@ -246,7 +117,7 @@ class TreeUnderreplication:
 
     def _locked(self, *, but_ours: bool) -> frozenset[str]:
         """Return the names of the locks that exist; without those of this session where that is asked for."""
-        folder = join(self._root, LOCKS)
+        folder = self._path(LOCKS)
         names = self._tree.children(folder) or []
         if not but_ours:
             return frozenset(names)
@@ -284,7 +155,7 @@ class TreeUnderreplication:
         if held is None or held.owner != session:
             return None  # the session ended in between, and the lock with it
         # The mark is read under the lock: what is marked from here on has another version.
-        path = join(self._root, mark_path(ledger))
+        path = self._path(mark_path(ledger))
         node = self._tree.get(path)
         if node is None:
             taken = Taken(ledger, UnderreplicatedMark(()), None, session)
@@ -315,7 +186,7 @@ class TreeUnderreplication:
 
     def _delete_mark(self, taken: Taken, version: int) -> bool:
         """Delete a mark; return False when it was written again since it had this version."""
-        path = join(self._root, mark_path(taken.ledger))
+        path = self._path(mark_path(taken.ledger))
         # A deletion whose answer was lost is tried again: by then there may be another mark, whose versions
         # begin with 0 again.
         node = self._tree.get(path)
@@ -347,28 +218,22 @@ class TreeUnderreplication:
                 self._tree.delete(self._lock_path(taken.ledger), node.version)
 
     def _lock_path(self, ledger: int) -> str:
-        return join(self._root, f"{LOCKS}/{mark_name(ledger)}")
+        return self._path(_lock_name(ledger))
 
     # --- watches --------------------------------------------------------------------------------------------
 
     def watch_work(self, changed: Callable[[], None]) -> Subscription:
-        folders = [self._tree.watch_children(join(self._root, name), changed) for name in (MARKS, LOCKS)]
+        folders = [self._tree.watch_children(self._path(name), changed) for name in (MARKS, LOCKS)]
         return _Watches([*folders, self.watch_enabled(changed)])
-
-    def watch_enabled(self, changed: Callable[[], None]) -> Subscription:
-        return self._tree.watch_node(join(self._root, DISABLED), changed)
-
-    def watch_lost_bookie_recovery_delay(self, changed: Callable[[], None]) -> Subscription:
-        return self._tree.watch_node(join(self._root, LOST_BOOKIE_DELAY), changed)
 
     # --- who and what ---------------------------------------------------------------------------------------
 
     def auditor(self) -> str | None:
-        path = join(self._root, ELECTION)
-        votes = {vote_number(name): name for name in self._tree.children(path) or ()}
+        names = self._tree.children(self._path(ELECTION)) or ()
+        votes = {vote_number(name): name for name in names}
         # The data of the parent may be that of an auditor that is gone.
         for number in sorted(number for number in votes if number is not None):
-            holder = self._value(join(path, votes[number]), decode_holder)
+            holder = self._value(join(ELECTION, votes[number]), decode_holder)
             if holder is not None:
                 return holder
         require_node(self._tree, self._root)
@@ -377,7 +242,7 @@ class TreeUnderreplication:
     def marked_ledgers(self) -> Iterator[tuple[int, UnderreplicatedMark]]:
         self._tree.sync(self._root)
         require_node(self._tree, self._root)
-        directories: Iterator[str] = iter((join(self._root, MARKS),))
+        directories: Iterator[str] = iter((self._path(MARKS),))
         for _ in range(_DIRECTORIES):
             directories = self._below(directories, _FOUR_DIGITS.match)
         for path, node in self._tree.get_many(self._below(directories, _ledger_at)):
@@ -388,21 +253,17 @@ class TreeUnderreplication:
         require_node(self._tree, self._root)
 
     def mark_of(self, ledger: int) -> UnderreplicatedMark | None:
-        return self._value_in_cluster(join(self._root, mark_path(ledger)), decode_mark)
+        return self._value_in_cluster(mark_path(ledger), decode_mark)
 
     def replicator_of(self, ledger: int) -> str | None:
-        return self._value_in_cluster(join(self._root, f"{LOCKS}/{mark_name(ledger)}"), decode_holder)
+        return self._value_in_cluster(_lock_name(ledger), decode_holder)
 
     def lock_of(self, ledger: int) -> LockHolder | None:
-        path = self._lock_path(ledger)
-        node = self._tree.get(path)
-        if node is None:
-            require_node(self._tree, self._root)
-            return None
-        return LockHolder(decoded(self._tree, path, node.data, decode_holder), node.created_ms)
+        found = self._with_node(_lock_name(ledger), decode_holder)
+        return None if found is None else LockHolder(found[0], found[1].created_ms)
 
     def locks(self) -> dict[int, LockHolder]:
-        folder = join(self._root, LOCKS)
+        folder = self._path(LOCKS)
         names = self._tree.children(folder)
         if names is None:
             require_node(self._tree, self._root)
@@ -422,18 +283,6 @@ class TreeUnderreplication:
             for name in sorted(names or ()):
                 if wanted(name) is not None:
                     yield join(path, name)
-
-    def _value(self, path: str, decode: Callable[[bytes], _Value]) -> _Value | None:
-        """Decode what a node says, None when the node does not exist."""
-        node = self._tree.get(path)
-        return None if node is None else decoded(self._tree, path, node.data, decode)
-
-    def _value_in_cluster(self, path: str, decode: Callable[[bytes], _Value]) -> _Value | None:
-        """Return what :meth:`_value` does; None only where there is a cluster that could have the node."""
-        found = self._value(path, decode)
-        if found is None:
-            require_node(self._tree, self._root)
-        return found
 
 
 class _Watches:
@@ -455,6 +304,10 @@ def refuse_pulsars_own(tree: NodeTree, root: str) -> None:
             "Pulsar's metadata driver, which does not see our vote; autorecovery of that driver and ours "
             "cannot run beside each other"
         )
+
+
+def _lock_name(ledger: int) -> str:
+    return join(LOCKS, mark_name(ledger))
 
 
 def _ledger_at(path: str) -> int | None:
