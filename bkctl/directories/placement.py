@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bkctl.codec.cookie import Cookie, decode_cookie
+from bkctl.directories.cookie_places import moved_with, place_in
 from bkctl.directories.half_converted import refuse_half_converted
-from bkctl.directories.index_spaces import index_spaces, moved_with, place_in
+from bkctl.directories.index_spaces import index_spaces
 from bkctl.errors import CorruptionError, UsageError
 from bkctl.scan.directory import (
     COOKIE_NAME,

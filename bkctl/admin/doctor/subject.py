@@ -15,7 +15,7 @@ from posixpath import abspath, dirname, join
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.server_keys.journal import DirectorySettings
-from bkctl.directories.index_spaces import is_journal_place, moved_with, path_named
+from bkctl.directories.cookie_places import is_journal_place, moved_with, path_named
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.scan.directory import (
     COOKIE_NAME,

@@ -14,8 +14,9 @@ from posixpath import abspath, join
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, decode_last_mark, last_mark_name
+from bkctl.directories.cookie_places import place_in
 from bkctl.directories.exchanged_disks import placed_directories, refuse_exchanged_disks
-from bkctl.directories.index_spaces import IndexSpace, index_spaces, place_in
+from bkctl.directories.index_spaces import IndexSpace, index_spaces
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, UsageError
 from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, home_of, read_small
 from bkctl.scan.exchanged_journals import refuse_exchanged_journals
