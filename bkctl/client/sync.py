@@ -14,10 +14,7 @@ what is waited for. May be used from several threads.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
 from functools import wraps
 from operator import itemgetter
 from types import TracebackType
@@ -27,11 +24,11 @@ from bkctl.client.bookkeeper import BookKeeper
 from bkctl.client.driver import BookieChoice
 from bkctl.client.ledger_handle import LedgerHandle, ReadOnlyLedgerHandle, WriterHandle
 from bkctl.client.ledger_handle_adv import LedgerHandleAdv
+from bkctl.client.loop_thread import LoopThread, flattened
 from bkctl.client.ops.ledger_access import LedgerEntry
 from bkctl.client.ops.recovery import RecoveryResult, RecoverySettings
 from bkctl.client.settings import ClientSettings
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.errors import UsageError
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.types import DigestType
@@ -43,75 +40,15 @@ _Item = TypeVar("_Item")
 _SyncWriter = TypeVar("_SyncWriter")
 _Arguments = ParamSpec("_Arguments")
 
-
-class _LoopThread:
-    """An event loop in a thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._begun: set[asyncio.Task[Any]] = set()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="bookkeeper-client", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether :meth:`close` was not called so far."""
-        return self._thread.is_alive()
-
-    def call(self, work: Coroutine[Any, Any, _Value]) -> _Value:
-        """Return the outcome of a coroutine. Raises UsageError after :meth:`close`."""
-        if not self._thread.is_alive():
-            work.close()
-            raise UsageError("the client is closed")
-        future: Future[_Value] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def run(self, make: Callable[[], Coroutine[Any, Any, _Value]]) -> _Value:
-        """Return the outcome of a coroutine that the loop's thread makes; it goes on after an interrupt here.
-
-        An interrupt comes to the calling thread alone: no coroutine is made and then never started.
-        """
-        if not self._thread.is_alive():
-            raise UsageError("the client is closed")
-        outcome: Future[_Value] = Future()
-
-        def hand_over(task: asyncio.Task[_Value]) -> None:
-            self._begun.discard(task)
-            if task.cancelled():
-                outcome.cancel()
-            elif (error := task.exception()) is not None:
-                outcome.set_exception(error)
-            else:
-                outcome.set_result(task.result())
-
-        def begin() -> None:
-            task = self._loop.create_task(make())
-            self._begun.add(task)
-            task.add_done_callback(hand_over)
-
-        self._loop.call_soon_threadsafe(begin)
-        return outcome.result()
-
-    def close(self) -> None:
-        """End the loop and its thread; a second call does nothing."""
-        if not self._thread.is_alive():
-            return
-        self.run(_cancel_the_others)
-        self.run(self._loop.shutdown_asyncgens)
-        self.run(self._loop.shutdown_default_executor)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+#: Bounds of what is handed to the loop at once.
+_BATCH_ENTRIES = 256
+_BATCH_BYTES = 1 << 20
 
 
 class _OpenLedger(Generic[_Handle]):
     """The common part of writers and readers."""
 
-    def __init__(self, thread: _LoopThread, handle: _Handle) -> None:
+    def __init__(self, thread: LoopThread, handle: _Handle) -> None:
         self._thread = thread
         self.handle = handle
 
@@ -229,7 +166,7 @@ class LedgerReader(_OpenLedger[ReadOnlyLedgerHandle]):
         self, first: int = 0, last: int | None = None, *, unconfirmed: bool = False
     ) -> Iterator[LedgerEntry]:
         """Yield the entries one by one. See :meth:`ReadOnlyLedgerHandle.entries`."""
-        return _flattened(self._thread, self.handle.batches(first, last, unconfirmed=unconfirmed))
+        return flattened(self._thread, self.handle.batches(first, last, unconfirmed=unconfirmed))
 
     def read_last_add_confirmed(self) -> int:
         """Ask the bookies. See :meth:`ReadOnlyLedgerHandle.read_last_add_confirmed`."""
@@ -237,12 +174,12 @@ class LedgerReader(_OpenLedger[ReadOnlyLedgerHandle]):
 
     def tail(self, first: int | None = None) -> Iterator[LedgerEntry]:
         """Yield the entries as they are confirmed, until the ledger is closed."""
-        return _flattened(self._thread, self.handle.tail_batches(first))
+        return flattened(self._thread, self.handle.tail_batches(first))
 
 
 def _creates(
     create: Callable[Concatenate[BookKeeper, _Arguments], Coroutine[Any, Any, _Handle]],
-    writer: Callable[[_LoopThread, _Handle], _SyncWriter],
+    writer: Callable[[LoopThread, _Handle], _SyncWriter],
 ) -> Callable[Concatenate[BookKeeperSync, _Arguments], _SyncWriter]:
     """Return a method of :class:`BookKeeper` as one of :class:`BookKeeperSync`, its handle in a writer."""
 
@@ -264,7 +201,7 @@ class BookKeeperSync:
         metadata: MetadataSettings | None = None,
         choice: Callable[[MetadataStore], BookieChoice] | None = None,
     ) -> None:
-        self._thread = _LoopThread()
+        self._thread = LoopThread()
         try:
             self.client = self._thread.call(_connected(cluster, settings, metadata, choice))
         except BaseException:
@@ -324,7 +261,7 @@ class BookKeeperSync:
 
     def flatten(self, batches: AsyncIterator[list[_Item]]) -> Iterator[_Item]:
         """Iterate over the items of an asynchronous iterator of batches, of :attr:`client`."""
-        return _flattened(self._thread, batches)
+        return flattened(self._thread, batches)
 
     def close(self) -> None:
         """End all operations and connections. Ledgers that are being written stay open."""
@@ -351,61 +288,6 @@ async def _connected(
     if isinstance(cluster, str):
         return await BookKeeper.connect(cluster, settings, metadata=metadata, choice=choice)
     return BookKeeper(cluster, settings, choice=None if choice is None else choice(cluster))
-
-
-def _flattened(thread: _LoopThread, batches: AsyncIterator[list[_Item]]) -> Iterator[_Item]:
-    """Yield the items of an asynchronous iterator of batches, a visit to the loop's thread for each batch."""
-    steps = _Steps(batches)
-    try:
-        while (batch := thread.run(steps.following)) is not None:
-            yield from batch
-    finally:
-        # After an interrupt this may run when the client is closed already; closing it ended the batches.
-        if thread.is_running:
-            thread.run(steps.close)
-
-
-class _Steps(Generic[_Item]):
-    """The batches of an asynchronous iterator, one after the other; belongs to the loop's thread.
-
-    An interrupt may come anywhere in the calling thread, also when the next batch was asked for and nobody
-    will wait for it; so the close does not rely on the caller to have cancelled that.
-    """
-
-    def __init__(self, batches: AsyncIterator[list[_Item]]) -> None:
-        self._batches = batches
-        self._running: asyncio.Task[Any] | None = None
-
-    async def following(self) -> list[_Item] | None:
-        """Return the next batch, None at the end."""
-        self._running = asyncio.current_task()
-        try:
-            return await anext(self._batches)
-        except StopAsyncIteration:
-            return None
-        finally:
-            self._running = None
-
-    async def close(self) -> None:
-        """End the iterator, and what it does at the moment."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait([self._running])
-        close = getattr(self._batches, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _cancel_the_others() -> None:
-    """End every task of the loop but this one."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-
-
-_BATCH_ENTRIES = 256
-_BATCH_BYTES = 1 << 20
 
 
 def _batches(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
