@@ -40,8 +40,7 @@ refused, or when a failed bookie cannot be replaced: pending appends fail, furth
 another client is recovering the ledger, :meth:`WriteMachine.close` closes it then too, behind the LAC. Java
 does so by itself, without being asked.
 
-Source: ``org.apache.bookkeeper.client.LedgerHandle``, ``PendingAddOp``, ``EnsembleUtils``, ``ForceLedgerOp``,
-``PendingWriteLacOp``.
+Source: ``org.apache.bookkeeper.client.LedgerHandle``, ``PendingAddOp``, ``EnsembleUtils``, ``ForceLedgerOp``.
 """
 
 from __future__ import annotations
@@ -64,12 +63,14 @@ from bkctl.client.machine import Event, Instruction, Token
 from bkctl.client.ops.add_pipeline import AddPipeline, PendingAdd
 from bkctl.client.ops.ensemble_change import EnsembleChange
 from bkctl.client.ops.exchange import OperationMachine
-from bkctl.client.ops.ledger_access import LedgerAccess, answer_code, require_quorum_fields
+from bkctl.client.ops.explicit_lac import ExplicitLac
+from bkctl.client.ops.ledger_access import LedgerAccess, require_quorum_fields
 from bkctl.client.ops.metadata_update import MetadataUpdate, UpdateOutcome, closed
+from bkctl.client.ops.votes import Votes
 from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata
 from bkctl.errors import BkctlError, UsageError
 from bkctl.protocol.messages import ForceLedgerRequest
-from bkctl.types import LedgerState, ResultCode
+from bkctl.types import LedgerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +106,6 @@ class Asked(NamedTuple):
 
     token: Token
     instructions: list[Instruction]
-
-
-class _Votes:
-    """Answers to a request that went to several bookies: enough OKs, or too many others."""
-
-    def __init__(self, token: Token, sent: int, needed: int, lac: int) -> None:
-        self.token = token
-        self.spare = sent - needed
-        self.needed = needed
-        self.lac = lac
-        self.over = False
 
 
 class WriteMachine(OperationMachine):
@@ -156,11 +146,11 @@ class WriteMachine(OperationMachine):
             deferred_sync=self.settings.deferred_sync,
             delay_ensemble_change=self.settings.delay_ensemble_change,
         )
+        self._explicit_lac = ExplicitLac(self.exchange, access, self._distribution, self._pipeline)
         self._last_pushed = NO_ENTRY
         self._length_pushed = 0
         self._last_completed = NO_ENTRY
         self._length_completed = 0
-        self._lac_told = NO_ENTRY
         self._failed: dict[int, str] = {}
         self._failed_meanwhile: dict[int, str] = {}
         self._change_running = False
@@ -197,7 +187,7 @@ class WriteMachine(OperationMachine):
         self._length_pushed += len(data)
         token = self.exchange.token()
         add = self._pipeline.push(entry, self.lac, self._length_pushed, data, token)
-        self._lac_told = max(self._lac_told, self.lac)
+        self._explicit_lac.note(self.lac)
         if self.death is None:
             self._set_add_timer(add)
         return Appended(token, entry, self.exchange.take())
@@ -227,13 +217,8 @@ class WriteMachine(OperationMachine):
             # quorum away.
             self._set_add_timer(add)
             return
-        self._die(
-            AddTimeoutError(
-                f"no ack quorum within {self.settings.add_timeout_s} s",
-                ledger=self.access.ledger,
-                entry=add.entry,
-            )
-        )
+        message = f"no ack quorum within {self.settings.add_timeout_s} s"
+        self._die(AddTimeoutError(message, ledger=self.access.ledger, entry=add.entry))
 
     # --- failures -------------------------------------------------------------------------------------------
 
@@ -304,13 +289,8 @@ class WriteMachine(OperationMachine):
         self._pipeline.replace(ensemble)
         stuck = self._pipeline.stuck()
         if stuck is not None and self.death is None and not self._pipeline.changing:
-            self._die(
-                NotEnoughBookiesError(
-                    "not every failed bookie could be replaced, and the others are no ack quorum",
-                    ledger=self.access.ledger,
-                    entry=stuck.entry,
-                )
-            )
+            message = "not every failed bookie could be replaced, and the others are no ack quorum"
+            self._die(NotEnoughBookiesError(message, ledger=self.access.ledger, entry=stuck.entry))
 
     def _write_failed(self, message: str) -> WriteFailedError:
         return WriteFailedError(message, ledger=self.access.ledger, entry=self.lac + 1)
@@ -379,14 +359,14 @@ class WriteMachine(OperationMachine):
         token = self.exchange.token()
         entry, length = self._last_completed, self._length_completed
         ensemble = self._pipeline.ensemble
-        votes = _Votes(token, len(ensemble), len(ensemble), entry)
+        votes = Votes(self.exchange, self.access, token, sent=len(ensemble), needed=len(ensemble), lac=entry)
         for bookie in ensemble:
             request = ForceLedgerRequest(self.access.ledger)
             self.exchange.send(bookie, request, partial(self._force_answered, votes, length, bookie))
         return Asked(token, self.exchange.take())
 
-    def _force_answered(self, votes: _Votes, length: int, bookie: str, event: Event) -> None:
-        if not self._counted(votes, bookie, event):
+    def _force_answered(self, votes: Votes, length: int, bookie: str, event: Event) -> None:
+        if not votes.complete(bookie, event):
             return
         if self._closing:
             # The close is behind the LAC as it was: what this would confirm is not in the ledger.
@@ -399,40 +379,8 @@ class WriteMachine(OperationMachine):
     def flush_lac(self) -> Asked:
         """Send the LAC to the bookies (WRITE_LAC) unless they know it; Notify comes after Aq OKs."""
         token = self.exchange.token()
-        self._flush_lac(token)
+        self._explicit_lac.flush(self.lac, token)
         return Asked(token, self.exchange.take())
-
-    def _flush_lac(self, token: Token) -> None:
-        lac = self.lac
-        if lac <= self._lac_told:
-            if token:
-                self.exchange.notify(token, lac)
-            return
-        indices = self._distribution.write_set(lac)
-        votes = _Votes(token, len(indices), self._distribution.ack_quorum, lac)
-        request = self.access.write_lac_request(lac)
-        for index in indices:
-            bookie = self._pipeline.ensemble[index]
-            self.exchange.send(bookie, request, partial(self._lac_answered, votes, bookie))
-
-    def _lac_answered(self, votes: _Votes, bookie: str, event: Event) -> None:
-        if self._counted(votes, bookie, event):
-            self._lac_told = max(self._lac_told, votes.lac)
-            if votes.token:
-                self.exchange.notify(votes.token, votes.lac)
-
-    def _counted(self, votes: _Votes, bookie: str, event: Event) -> bool:
-        """Return whether this answer is the last OK that was missing; report an error too many."""
-        if votes.over:
-            return False
-        if answer_code(event) is ResultCode.OK:
-            votes.needed -= 1
-        else:
-            votes.spare -= 1
-        votes.over = votes.needed == 0 or votes.spare < 0
-        if votes.spare < 0 and votes.token:
-            self.exchange.notify(votes.token, error=self.access.failure(event, votes.lac, bookie))
-        return votes.needed == 0
 
     def _set_lac_timer(self) -> None:
         interval_s = self.settings.explicit_lac_interval_s
@@ -441,5 +389,5 @@ class WriteMachine(OperationMachine):
 
     def _lac_timer_fired(self, event: Event) -> None:
         if self.death is None and not self._closing:
-            self._flush_lac(0)
+            self._explicit_lac.flush(self.lac, 0)
             self._set_lac_timer()
