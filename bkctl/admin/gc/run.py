@@ -17,6 +17,23 @@ from posixpath import join
 from bkctl.admin.gc.index_reader import IndexReader
 from bkctl.admin.gc.offline_storage import opened_storage
 from bkctl.admin.gc.plan import COMPACT, REMOVE, Candidates, Step, candidates, is_scarce
+from bkctl.admin.gc.run_refusals import (
+    refuse_exchanged_logs,
+    refuse_incomplete_index,
+    refuse_many_deletions,
+    refuse_unproved_deletions,
+)
+from bkctl.admin.gc.run_rows import (
+    FINISH,
+    LEFT,
+    SET_ASIDE,
+    RunRow,
+    compacted,
+    deletion,
+    left,
+    row_of,
+    staying,
+)
 from bkctl.admin.gc.survey import Survey, read_logs, survey
 from bkctl.admin.ledgers.known_ledgers import Cluster
 from bkctl.clock import Clock
@@ -32,16 +49,9 @@ from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, RefusedError
 from bkctl.reporting import Advance, nobody
-from bkctl.scan.directory import LogFile, is_key_value_store
+from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.index_databases import METADATA_CACHE
-from bkctl.scan.ledger_places import place_of_most
-from bkctl.scan.ledgers_of_logs import ledgers_of_logs
 from bkctl.vfs import WritableFileSystem
-
-DELETE_LEDGERS = "delete_ledgers"
-FINISH = "finish"
-LEFT = "left"
-SET_ASIDE = "set_aside"
 
 _SETTINGS = GcSettings(entries_per_s=None)
 _SIZE_BYTES = 4
@@ -60,24 +70,6 @@ class RunOptions:
     delete_ledgers: bool = False
     confirmed: bool = False
     scratch: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """A step that was done, or would be. ``action``: ``delete_ledgers`` (``ledgers`` of them), ``finish`` (a
-    compaction that a crash had cut off), ``remove``, ``compact``, ``left`` or ``set_aside`` (``detail`` says
-    why)."""
-
-    dir: str
-    action: str
-    log_id: int | None
-    path: str | None
-    bytes: int
-    copied_bytes: int
-    freed_bytes: int
-    ledgers: int
-    detail: str
-    done: bool
 
 
 @dataclass(slots=True)
@@ -100,17 +92,17 @@ class Work:
 
     def rows(self) -> list[RunRow]:
         """List all of the work as rows that are not done."""
-        rows = [_deletion(self, done=False)] if self.gone else []
+        rows = [deletion(self.space.dir, len(self.gone), done=False)] if self.gone else []
         rows += [
-            _row(step, done=False) if step.fits else _left(step, "no room for its copy")
+            row_of(step, done=False) if step.fits else left(step, "no room for its copy")
             for step in self.steps
         ]
         return rows + self.set_aside()
 
     def set_aside(self) -> list[RunRow]:
         """List the logs that stay because of what they are."""
-        rows = [_staying(log, SET_ASIDE, why) for log, why in self.sorted_out.damaged]
-        return rows + [_staying(log, LEFT, why) for log, why in self.sorted_out.held]
+        rows = [staying(log, SET_ASIDE, why) for log, why in self.sorted_out.damaged]
+        return rows + [staying(log, LEFT, why) for log, why in self.sorted_out.held]
 
 
 def prepare(
@@ -131,16 +123,17 @@ def prepare(
         found = survey(
             filesystem, space, index, cluster, judged_dead=options.delete_ledgers, confirmed=options.confirmed
         )
-        _check_index(found)
-        _check_places(filesystem, found)
+        refuse_incomplete_index(found)
+        refuse_exchanged_logs(filesystem, found)
         if options.delete_ledgers:
             # These would come back by the next replay, and are deleted after it.
             found.gone -= found.unreplayed.ledgers
         sorted_out = candidates(found, read_logs(filesystem, found, clock, advance=advance))
         gone = sorted(found.gone | _leftovers(found)) if options.delete_ledgers else []
         if options.delete_ledgers:
-            _check_proof(found)
-        _check_many(found, gone, options)
+            refuse_unproved_deletions(found)
+        if not options.confirmed:
+            refuse_many_deletions(found, gone)
         return Work(
             space,
             gone,
@@ -207,7 +200,7 @@ def perform(
             if space.kind.has_file_per_ledger:
                 # Without a row the file goes as well; before, an empty one had taken its place.
                 storage.locations.delete_ledgers(work.gone)
-            yield _deletion(work, done=True)
+            yield deletion(space.dir, len(work.gone), done=True)
         removed: list[int] = []
         yield from _remove(storage.locations, keepers, work, removed)
         for keeper in keepers.values():
@@ -230,98 +223,6 @@ def _index(filesystem: WritableFileSystem, space: IndexSpace) -> IndexReader:
         ) from error
 
 
-# --- may it be done -------------------------------------------------------------------------------------
-
-
-def _check_index(found: Survey) -> None:
-    where, way_out = found.space.dir, "nothing was removed"
-    has_logs = any(log.size_bytes for log in found.space.logs)
-    if has_logs and (found.index_is_lost or not found.space.index_dirs):
-        raise RefusedError(
-            f"{where}: the ledger index has no row, so every entry in {len(found.space.logs)} logs would look"
-            f" dead; {way_out}. Make the index again ('bkctl index rebuild --all') or, if these ledgers were"
-            " deleted, prove it with --metadata"
-        )
-    if found.unseen is not None:
-        raise RefusedError(f"{where}: {found.unseen}; {way_out}")
-    if found.rebuilds:
-        raise RefusedError(
-            f"{found.rebuilds[0]}: a rebuild of the index was begun and has not ended; {way_out}. Run it to"
-            " its end, or move that away"
-        )
-    if found.index.damage:
-        damage = found.index.damage[0]
-        raise RefusedError(
-            f"{damage.path}: row {damage.key_hex}: {damage.reason}; {way_out}. bkctl index rebuild --ledgers"
-        )
-    if found.index.needs_integrity_check:
-        raise RefusedError(
-            f"{where}: marked for a data integrity check, so its index is not complete; {way_out}. Start the"
-            " bookie once"
-        )
-    if found.unreplayed.damage:
-        damage_place = found.unreplayed.damage[0]
-        raise RefusedError(
-            f"{damage_place.path}: damage at {damage_place.offset}, behind the last mark: which ledgers the"
-            f" journals bring back is not known; {way_out}. bkctl journal verify"
-        )
-    if found.dirty and not found.unreplayed.journals_found:
-        raise RefusedError(
-            f"{where}: its bookie did not shut down cleanly, and its journals are not found; {way_out}. Name"
-            " the journal directory as well, or start the bookie once"
-        )
-
-
-def _check_places(filesystem: WritableFileSystem, found: Survey) -> None:
-    """Raise RefusedError when the logs are those of another ledger directory: no row here speaks for them.
-
-    A conversion leaves such logs, too, beside those that its rows speak for.
-    """
-    space = found.space
-    if space.position is None or space.directories < 2:
-        return
-    home = place_of_most(ledgers_of_logs(filesystem, space.logs), space.directories)
-    if home in (None, space.position):
-        return
-    if found.index.ledgers.isdisjoint(ledgers_of_logs(filesystem, space.logs, len(space.logs))):
-        raise RefusedError(
-            f"{space.log_dirs[0]}: its logs hold ledgers of directory {home} of the cookie's list, and this"
-            f" is {space.position} (counted from 0), so every entry would look dead; nothing was removed."
-            " Mount each disk where its ledgers belong"
-        )
-
-
-def _check_proof(found: Survey) -> None:
-    """Raise RefusedError when the metadata that are to prove ledgers gone prove nothing."""
-    known = found.known
-    if known.unproved is not None:
-        raise RefusedError(f"{found.space.dir}: {known.unproved}; nothing was removed")
-    if known.rolled_back is not None:
-        raise RefusedError(
-            f"{found.space.dir}: {known.rolled_back}; nothing was removed. If such ledgers were really"
-            " deleted, add --confirm-deletions"
-        )
-
-
-def _check_many(found: Survey, gone: list[int], options: RunOptions) -> None:
-    if options.confirmed:
-        return
-    rows = len(found.index.ledgers)
-    if policy.too_many(len(gone), rows, _SETTINGS):
-        raise RefusedError(
-            f"{found.space.dir}: {len(gone)} of {rows} ledgers are missing from the metadata; if they really"
-            " were deleted, add --confirm-deletions. If not, these are another cluster's metadata, or were"
-            " emptied"
-        )
-    unknown = len(found.dead.difference(found.index.ledgers))
-    if not found.known.tells_all and policy.too_many(unknown, rows + unknown, _SETTINGS):
-        raise RefusedError(
-            f"{found.space.dir}: the logs hold {unknown} ledgers that the index does not know, and it knows"
-            f" {rows}; give --metadata, so that nothing goes because of a lost index, or"
-            " --confirm-deletions"
-        )
-
-
 def _fingerprint(filesystem: WritableFileSystem, space: IndexSpace) -> tuple[object, ...]:
     """Note the logs and last marks: whatever a bookie changes when it runs, and an earlier run of ours."""
     found: list[object] = []
@@ -331,9 +232,6 @@ def _fingerprint(filesystem: WritableFileSystem, space: IndexSpace) -> tuple[obj
                 status = filesystem.status(join(directory, name))
                 found.append((directory, name, status and (status.size_bytes, status.mtime_s)))
     return tuple(found)
-
-
-# --- doing it -------------------------------------------------------------------------------------------
 
 
 def _finish(filesystem: WritableFileSystem, keeper: LogKeeper, work: Work) -> Iterator[RunRow]:
@@ -368,11 +266,11 @@ def _remove(
             try:
                 refuse_rows(locations, step.log_id, step.path, work.dead, lambda: None)
             except CorruptionError as error:
-                yield _left(step, str(error), SET_ASIDE)
+                yield left(step, str(error), SET_ASIDE)
                 continue
         keepers[step.dir].entry_logger.remove(step.log_id)
         removed.append(step.log_id)
-        yield _row(step, done=True)
+        yield row_of(step, done=True)
     for directory in {step.dir for step in steps}:
         # The room is won for good: no removed log comes back after a power cut.
         keepers[directory].entry_logger.sync_names()
@@ -390,7 +288,7 @@ def _compact(
         fits = policy.fits(step.copied_bytes, free_bytes, _SETTINGS)
         scratch = None if fits else by_scratch.roomy(step.copied_bytes)
         if not fits and scratch is None:
-            yield _left(step, f"its copy needs {step.copied_bytes} bytes, {free_bytes} are free")
+            yield left(step, f"its copy needs {step.copied_bytes} bytes, {free_bytes} are free")
             continue
         try:
             if scratch is None:
@@ -398,25 +296,14 @@ def _compact(
             else:
                 copied = by_scratch.compact(step.log_id, work.dead, scratch=scratch, rows=rows)
         except CorruptionError as error:
-            yield _left(step, str(error), SET_ASIDE)
-            continue
+            yield left(step, str(error), SET_ASIDE)
         except NoSpaceError as error:
-            yield _left(step, str(error))
-            continue
-        removed.append(step.log_id)
-        size_bytes = copied.bytes + _SIZE_BYTES * copied.entries
-        yield RunRow(
-            step.dir,
-            COMPACT,
-            step.log_id,
-            step.path,
-            step.bytes,
-            size_bytes,
-            step.bytes - size_bytes,
-            0,
-            f"{copied.entries} entries copied" + (f" by way of {scratch}" if scratch else ""),
-            True,
-        )
+            yield left(step, str(error))
+        else:
+            removed.append(step.log_id)
+            way = f" by way of {scratch}" if scratch else ""
+            size_bytes = copied.bytes + _SIZE_BYTES * copied.entries
+            yield compacted(step, size_bytes, f"{copied.entries} entries copied{way}")
 
 
 def _by_scratch(
@@ -448,34 +335,3 @@ def _forget(filesystem: WritableFileSystem, space: IndexSpace, removed: list[int
     for log_id in removed:
         usages.drop(log_id)
     usages.close()
-
-
-# --- rows -----------------------------------------------------------------------------------------------
-
-
-def _row(step: Step, *, done: bool) -> RunRow:
-    return RunRow(
-        step.dir,
-        step.action,
-        step.log_id,
-        step.path,
-        step.bytes,
-        step.copied_bytes,
-        step.freed_bytes,
-        0,
-        "no ledger of it is alive" if step.action == REMOVE else "",
-        done,
-    )
-
-
-def _staying(log: LogFile, action: str, why: str) -> RunRow:
-    return RunRow(log.directory, action, log.log_id, log.path, log.size_bytes, 0, 0, 0, why, False)
-
-
-def _left(step: Step, why: str, action: str = LEFT) -> RunRow:
-    return RunRow(step.dir, action, step.log_id, step.path, step.bytes, 0, 0, 0, why, False)
-
-
-def _deletion(work: Work, *, done: bool) -> RunRow:
-    detail = "not in the metadata any more; their rows"
-    return RunRow(work.space.dir, DELETE_LEDGERS, None, None, 0, 0, 0, len(work.gone), detail, done)

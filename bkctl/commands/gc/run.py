@@ -23,7 +23,8 @@ from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
-    from bkctl.admin.gc.run import RunOptions, RunRow, Work
+    from bkctl.admin.gc.run import RunOptions, Work
+    from bkctl.admin.gc.run_rows import RunRow
     from bkctl.admin.ledgers.known_ledgers import Cluster
     from bkctl.directories.holders import DirectoryLock
     from bkctl.directories.index_spaces import IndexSpace
@@ -214,7 +215,7 @@ def _in_words(works: Iterable[Work]) -> str:
 
 
 def _exit_code(rows: Iterable[RunRow]) -> int:
-    from bkctl.admin.gc.run import LEFT, SET_ASIDE
+    from bkctl.admin.gc.run_rows import LEFT, SET_ASIDE
 
     actions = {row.action for row in rows}
     return 3 if LEFT in actions else int(SET_ASIDE in actions)

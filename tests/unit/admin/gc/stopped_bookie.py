@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bkctl.admin.gc.explain import LogRow, explain
-from bkctl.admin.gc.run import RunOptions, RunRow, Work, perform, prepare
+from bkctl.admin.gc.run import RunOptions, Work, perform, prepare
+from bkctl.admin.gc.run_rows import RunRow
 from bkctl.admin.ledgers.known_ledgers import Cluster, NoCluster, StoredCluster
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.directories.holders import DirectoryLock

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from bkctl.admin.gc.plan import COMPACT, REMOVE
-from bkctl.admin.gc.run import DELETE_LEDGERS, FINISH, LEFT, SET_ASIDE, RunOptions, perform, prepare
+from bkctl.admin.gc.run import RunOptions, perform, prepare
+from bkctl.admin.gc.run_rows import DELETE_LEDGERS, FINISH, LEFT, SET_ASIDE
 from bkctl.admin.ledgers.known_ledgers import DumpedCluster, NoCluster
 from bkctl.codec import ledger_data
 from bkctl.codec.entry_log_metadata import EntryLogMetadata, encode_entry_log_metadata, encode_log_key

@@ -11,7 +11,8 @@ import pytest
 
 from bkctl.admin.gc.explain import explain
 from bkctl.admin.gc.plan import COMPACT, REMOVE
-from bkctl.admin.gc.run import RunOptions, RunRow, perform, prepare
+from bkctl.admin.gc.run import RunOptions, perform, prepare
+from bkctl.admin.gc.run_rows import RunRow
 from bkctl.admin.ledgers.known_ledgers import Cluster, NoCluster
 from bkctl.directories.holders import DirectoryLock
 from bkctl.directories.index_spaces import IndexSpace, index_spaces

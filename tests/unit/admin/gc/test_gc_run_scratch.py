@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bkctl.admin.gc.run import RunOptions, RunRow, Work, perform, prepare
+from bkctl.admin.gc.run import RunOptions, Work, perform, prepare
+from bkctl.admin.gc.run_rows import RunRow
 from bkctl.admin.ledgers.known_ledgers import NoCluster
 from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import CorruptionError, StorageError
