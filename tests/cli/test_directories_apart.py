@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
-from bkctl.commands.repair.plan import _in_order
+from bkctl.commands.repair.log_salvages import in_order
 from bkctl.vfs import PosixFileSystem
 from tests.support.bookie_apart import NAME, take_apart
 from tests.support.rows import from_ndjson
@@ -124,7 +124,7 @@ def test_a_damaged_log_is_salvaged_once_and_with_the_metadata() -> None:
     asking = [*salvage, "--metadata", "zk://host/ledgers", "--yes"]
     log = {"kind": "damaged_log", "dir": "/l/current", "path": "/l/current/1.log", "commands": [asking]}
     row = {"kind": "dangling_location", "dir": "/i/current", "path": "/i/current/1.log"}
-    rows = _in_order([log, {**row, "commands": [[*salvage, "--yes"]]}])
+    rows = in_order([log, {**row, "commands": [[*salvage, "--yes"]]}])
     assert [row["commands"] for row in rows] == [[asking], [asking]]
 
 

@@ -17,7 +17,7 @@ from bkctl.client.bookkeeper import BookKeeper
 from bkctl.codec.file_info import index_path
 from bkctl.codec.last_mark import LastMark
 from bkctl.commands.frame.own_command import read_own_command
-from bkctl.commands.repair.plan import _in_order
+from bkctl.commands.repair.log_salvages import in_order
 from bkctl.errors import BookieIOError, LedgerLimboError
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.server.life.embedded import EmbeddedBookie, LocalCluster
@@ -210,10 +210,10 @@ def test_what_a_refused_rebuild_has_left_stays_in_a_plan_without_a_salvage() -> 
     rebuild = ["bkctl", "index", "rebuild", "/b", "--yes"]
     left = {"kind": "unfinished_rebuild", "dir": "/b", "path": "/b/work", "commands": [rebuild]}
     log = {"kind": "damaged_log", "dir": "/b", "path": "/b/0.log", "commands": []}
-    (row,) = _in_order([log, left])
+    (row,) = in_order([log, left])
     assert row["commands"] == [[*rebuild[:-1], "--accept-loss", "--yes"]]
     salvage = ["bkctl", "entrylog", "salvage", "/b/0.log", "--yes"]
-    assert _in_order([{**log, "commands": [salvage]}, left]) == [{**log, "commands": [salvage]}]
+    assert in_order([{**log, "commands": [salvage]}, left]) == [{**log, "commands": [salvage]}]
 
 
 def test_what_a_plan_prints_is_not_taken_for_one(run_cli: Run, tmp_path: Path) -> None:
