@@ -30,8 +30,6 @@ Entries that are added again carry the LAC that was found in step 3. Java writes
 moves with its adds; when that recovery then fails, its replacements of bookies are forgotten while the LAC
 stays, and the next recovery takes entries for confirmed that metadata's bookies have fewer than Aq copies of.
 
-A failed bookie that cannot be replaced is no reason to stop while Aq others acknowledge (Java fails then).
-
 Source: ``org.apache.bookkeeper.client.LedgerRecoveryOp``, ``ReadOnlyLedgerHandle``.
 """
 
@@ -49,18 +47,10 @@ from bkctl.client.errors import (
     NoSuchLedgerError,
     RecoveryFailedError,
 )
-from bkctl.client.machine import BookiesAre, Event, MetadataFailed, Token
 from bkctl.client.ops.add_pipeline import AddPipeline, PendingAdd
-from bkctl.client.ops.ensemble_change import with_replacements
 from bkctl.client.ops.exchange import OperationMachine
 from bkctl.client.ops.ledger_access import LedgerAccess, LedgerEntry, require_quorum_fields
-from bkctl.client.ops.metadata_update import (
-    MetadataUpdate,
-    UpdateOutcome,
-    closed,
-    in_recovery,
-    with_segment,
-)
+from bkctl.client.ops.metadata_update import MetadataUpdate, UpdateOutcome, closed, in_recovery
 from bkctl.client.ops.read import (
     ENTRY_SPECULATION,
     EntryMissing,
@@ -70,16 +60,14 @@ from bkctl.client.ops.read import (
     read_order,
 )
 from bkctl.client.ops.read_lac import LacRead, LacResult, ReplicaLac
-from bkctl.client.ops.recovery_rehearsal import RecoveryRehearsal, not_written_again
+from bkctl.client.ops.recovery_rehearsal import RecoveryRehearsal
+from bkctl.client.ops.recovery_replacements import RecoveryReplacements
 from bkctl.codec.ledger_metadata import NO_ENTRY, LedgerMetadata
 from bkctl.errors import BkctlError, UsageError
 from bkctl.types import LedgerState
 
 #: When the next bookie is asked although the last one may answer, where that has not even answered the fence.
 SILENT_SPECULATION = Speculation(0.05, 2.0, 40.0)
-
-#: How long an add waits for a bookie that has not answered the fence, before another takes its place.
-SILENT_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +144,20 @@ class RecoveryMachine(OperationMachine):
             self,
             recovery=True,
         )
+        self._replacements = RecoveryReplacements(
+            self.exchange,
+            self._pipeline,
+            access.ledger,
+            metadata.write_quorum,
+            changed=self._close_when_done,
+            failed=self._fail,
+        )
         self._fenced: LacResult | None = None
         #: Bookies that are asked last: a hung one would else keep each entry waiting whose reads it leads.
         self._slow = set(self.settings.avoid)
         #: Bookies of the ensemble that have not answered the fence so far.
         self._silent: set[str] = set()
-        self._patience: Token | None = None
         self._lac_found = NO_ENTRY
-        self._new_segments: list[tuple[int, tuple[str, ...]]] = []
-        self._irreplaceable: set[tuple[int, str]] = set()
-        self._failed_meanwhile: dict[int, str] = {}
         self._reads: dict[int, EntryRead] = {}
         self._read_outcomes: dict[int, EntryOutcome] = {}
         self._next_read = 0
@@ -292,20 +284,9 @@ class RecoveryMachine(OperationMachine):
         # Not this recovery's own LAC: what it wrote may stand on replacements that nobody else knows until
         # the close, and a later recovery believes the LAC of any entry that it finds.
         self._pipeline.push(found.entry, self._lac_found, found.length, found.payload, 0)
-        self._wait_for_silent()
+        self._replacements.wait_for(self._silent)
 
     # --- step 7 ---------------------------------------------------------------------------------------------
-
-    def _wait_for_silent(self) -> None:
-        """Have others take the places of bookies that hang before the adds' own time is over."""
-        if self._patience is None and self._pipeline.held_up_by(self._silent):
-            self._patience = self.exchange.set_timer(SILENT_S, self._replace_silent)
-
-    def _replace_silent(self, event: Event) -> None:
-        self._patience = None
-        held_up = self._pipeline.held_up_by(self._silent)
-        if held_up:
-            self.bookies_failed(held_up, ClientError("has not answered the fence", ledger=self.access.ledger))
 
     def add_completed(self, add: PendingAdd) -> None:
         """Make the entry of a completed add the LAC, and go on with reading or closing."""
@@ -320,56 +301,7 @@ class RecoveryMachine(OperationMachine):
 
     def bookies_failed(self, failed: dict[int, str], error: ClientError) -> None:
         """Have others take the places of failed bookies from LAC + 1 on, in memory."""
-        if self.exchange.finished:
-            return
-        if self._pipeline.changing:
-            self._failed_meanwhile.update(failed)
-            return
-        replaceable = {
-            index: bookie
-            for index, bookie in {**self._pipeline.failed_late, **failed}.items()
-            if (index, bookie) not in self._irreplaceable
-        }
-        if not replaceable:
-            self._fail_when_stuck()
-            return
-        self._pipeline.changing = True
-        ensemble = self._pipeline.ensemble
-        indices = tuple(sorted(replaceable))
-        self.exchange.choose_bookies(
-            len(indices),
-            frozenset(ensemble).union(replaceable.values()),
-            partial(self._chosen, indices),
-            ensemble=ensemble,
-            replace=indices,
-            write_quorum=self.metadata.write_quorum,
-        )
-
-    def _chosen(self, indices: tuple[int, ...], event: Event) -> None:
-        if isinstance(event, MetadataFailed):
-            self._fail(event.error)
-            return
-        bookies = event.bookies if isinstance(event, BookiesAre) else ()
-        ensemble = self._pipeline.ensemble
-        self._irreplaceable.update((index, ensemble[index]) for index in indices[len(bookies) :])
-        changed = with_replacements(ensemble, indices, bookies)
-        if changed != ensemble:
-            self._new_segments.append((self.lac + 1, changed))
-        meanwhile = self._failed_meanwhile
-        self._failed_meanwhile = {}
-        self._pipeline.replace(changed)
-        still = {index: bookie for index, bookie in meanwhile.items() if changed[index] == bookie}
-        if still:
-            self.bookies_failed(still, ClientError("failed meanwhile", ledger=self.access.ledger))
-        else:
-            self._fail_when_stuck()
-        self._close_when_done()
-
-    def _fail_when_stuck(self) -> None:
-        stuck = None if self._pipeline.changing else self._pipeline.stuck()
-        if stuck is not None:
-            failed = [self._pipeline.ensemble[index] for index in sorted(stuck.failed)]
-            self._fail(not_written_again(self.access.ledger, stuck.entry, failed))
+        self._replacements.replace(failed)
 
     # --- step 8 ---------------------------------------------------------------------------------------------
 
@@ -432,9 +364,7 @@ class RecoveryMachine(OperationMachine):
             raise RecoveryFailedError(
                 f"it became {metadata.state.value} while it was recovered", ledger=self.access.ledger
             )
-        for first_entry, bookies in self._new_segments:
-            metadata = with_segment(metadata, first_entry, bookies)
-        return closed(metadata, self.lac, self.length)
+        return closed(self._replacements.stored_in(metadata), self.lac, self.length)
 
     def _closed(self, outcome: UpdateOutcome | BkctlError) -> None:
         if isinstance(outcome, BkctlError):
@@ -470,10 +400,6 @@ class RecoveryMachine(OperationMachine):
         if isinstance(error, ClientError) and not isinstance(
             error, AccessDeniedError | NoSuchLedgerError | RecoveryFailedError
         ):
-            error = RecoveryFailedError(
-                f"recovery stopped: {error.message}",
-                ledger=error.ledger,
-                entry=error.entry,
-                bookie=error.bookie,
-            )
+            message = f"recovery stopped: {error.message}"
+            error = RecoveryFailedError(message, ledger=error.ledger, entry=error.entry, bookie=error.bookie)
         self.exchange.finish(error=error)
