@@ -20,10 +20,11 @@ from dataclasses import replace
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN, RECORD_HEAD, EntryBatch, walk
 from bkctl.codec.journal import RecordKind
 from bkctl.ledger_set import LedgerSet
-from bkctl.scan.damage import Damage, MissingEntries, Tail
+from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.dialect import Dialect, MarkedRecord
 from bkctl.scan.lost_sectors import SECTOR_BYTES
 from bkctl.scan.proof import Evidence, Prover
+from bkctl.scan.record_faults import RecordFaults
 from bkctl.scan.size_proof import SizeProof
 from bkctl.scan.steady_file import WINDOW_BYTES, SteadyFile
 
@@ -32,10 +33,6 @@ HELD_RECORDS = 8
 
 #: Mark and length of a journal's padding.
 _MARK_BYTES = 8
-
-#: Reasons of damage that leave the ids of the record readable.
-_HEADER_READABLE = ("record size", "record overlaps another")
-
 
 Item = EntryBatch | MarkedRecord | Damage | Tail
 
@@ -66,6 +63,7 @@ class RecordScan:
         self._evidence = evidence or Evidence()
         self.prover = Prover(file, self._evidence, dialect.reserved, size_max)
         self.sizes = SizeProof(file, dialect, self.prover, size_max)
+        self.faults = RecordFaults(file, size_max)
         self._held: list[EntryBatch] = []
         self._padding: MarkedRecord | None = None
 
@@ -166,7 +164,7 @@ class RecordScan:
                 continue
             found = self.prover.find(at + 1, stop)
             end = stop if found is None else found
-            yield self._damage(at, end - at, "record", "a record", "bytes inside another")
+            yield self.faults.damage(at, end - at, "record", "a record", "bytes inside another")
             at = end
 
     def _whole_record(self, offset: int) -> int:
@@ -215,22 +213,14 @@ class RecordScan:
             return
         good: list[int] = []
         for index in range(len(batch)):
-            offset, framed = batch.offset(index), 4 + batch.sizes[index]
-            if not self._file.refused(offset, offset + framed):
+            offset = batch.offset(index)
+            if not self._file.refused(offset, offset + 4 + batch.sizes[index]):
                 good.append(index)
                 continue
             if good:
                 yield batch.select(good)
                 good = []
-            header = self._file.refused(offset, offset + RECORD_HEAD.size)
-            yield self._damage(
-                offset,
-                framed,
-                "unreadable",
-                "bytes",
-                "a read error of the disk",
-                () if header else (_one(batch.ledgers[index], batch.entries[index]),),
-            )
+            yield self.faults.refused(batch, index)
         if good:
             yield batch.select(good)
 
@@ -307,7 +297,7 @@ class RecordScan:
         padding, self._padding = self._padding, None
         assert padding is not None
         size = found - padding.offset
-        yield self._damage(
+        yield self.faults.damage(
             padding.offset,
             size,
             "journal padding",
@@ -351,7 +341,7 @@ class RecordScan:
 
     def _resized(self, offset: int, right: int, found: int, ledger: int, entry: int) -> Iterator[Item]:
         """Yield a record that is whole but for its size word."""
-        yield self.wrong_size(offset, right, found)
+        yield self.faults.wrong_size(offset, right, found)
         yield EntryBatch(self._file.read_at(offset, 4 + right), offset, [0], [right], [ledger], [entry])
 
     def _proved(self, held: EntryBatch) -> bool:
@@ -374,16 +364,9 @@ class RecordScan:
         if right is not None and right != size:
             yield from self._resized(start, right, size, ledger, entry)
             return start + 4 + right
-        reason, expected, what = self._reason(start, head, found)
-        known = entry >= 0 and ledger in self._evidence.ledgers
-        missing = (_one(ledger, entry),) if known and reason in _HEADER_READABLE else ()
-        yield self._damage(start, found - start, reason, expected, what, missing)
+        is_known = entry >= 0 and ledger in self._evidence.ledgers
+        yield self.faults.record(start, found) if is_known else self.faults.gap(start, found)
         return found
-
-    def wrong_size(self, offset: int, right: int, found: int) -> Damage:
-        """Return the damage of a size word alone."""
-        damage = self._damage(offset, 4, "record size", f"{right}, as the entry's digest proves", str(found))
-        return replace(damage, readable=True)
 
     @property
     def path(self) -> str:
@@ -394,29 +377,6 @@ class RecordScan:
     def known_ledgers(self) -> LedgerSet:
         """Ledgers known to be in the file: its map's and those read so far."""
         return self._evidence.ledgers
-
-    def _reason(self, offset: int, head: bytes, found: int) -> tuple[str, str, str]:
-        """Return why nothing can be read at ``offset``: reason, expected, found."""
-        if self._file.refused(offset, offset + RECORD_HEAD.size):
-            return "unreadable", "bytes", "a read error of the disk"
-        if len(head) < RECORD_HEAD.size:
-            return "record header", f"{RECORD_HEAD.size} bytes", f"{len(head)} bytes"
-        size, ledger, entry = RECORD_HEAD.unpack(head)
-        if size == 0:
-            return "zeros", "a record", "zeros"
-        if not BODY_BYTES_MIN <= size <= self._size_max:
-            return "record size", f"{BODY_BYTES_MIN} to {self._size_max}", str(size)
-        if ledger < 0:
-            return "ledger id", "0 or more", str(ledger)
-        if entry < 0:
-            return "entry id", "0 or more", str(entry)
-        if offset + 4 + size > self._file.size_bytes:
-            return (
-                "record size",
-                f"at most {self._file.size_bytes - offset - 4}, the rest of the file",
-                str(size),
-            )
-        return "record overlaps another", f"at most {found - offset - 4} bytes", f"{size} bytes"
 
     def _tail(self, at: int) -> Iterator[Item]:
         """Yield the tail, where nothing proves itself: zeros, a torn record, or damage to the last byte."""
@@ -437,21 +397,5 @@ class RecordScan:
             yield Tail(at, "torn", f"{room} bytes of a record")
         else:
             end = self._file.size_bytes if self._file.refused(at, self._file.size_bytes) else data_end
-            reason, expected, found = self._reason(at, head, end)
-            yield self._damage(at, end - at, reason, expected, found)
+            yield self.faults.gap(at, end)
             yield Tail(end, "end" if end == self._file.size_bytes else "zeros")
-
-    def _damage(
-        self,
-        offset: int,
-        size_bytes: int,
-        reason: str,
-        expected: str,
-        found: str,
-        missing: tuple[MissingEntries, ...] = (),
-    ) -> Damage:
-        return Damage(self._file.path, offset, size_bytes, reason, expected, found, missing)
-
-
-def _one(ledger: int, entry: int) -> MissingEntries:
-    return MissingEntries(ledger, entry, entry, None, "header")

@@ -39,7 +39,7 @@ def _take_apart(scan: RecordScan, batch: EntryBatch, index: int) -> list[Item] |
     if right is None or right >= size:
         return None
     return [
-        scan.wrong_size(offset, right, size),
+        scan.faults.wrong_size(offset, right, size),
         EntryBatch(
             batch.buffer, batch.base, [batch.starts[index]], [right], [ledger], [batch.entries[index]]
         ),

@@ -102,7 +102,7 @@ class OuterRecords:
     def _whole(self, piece: EntryBatch, found: int) -> Iterator[CheckedItem]:
         offset, right = piece.base, piece.sizes[0]
         self._until = offset + _SIZE_BYTES + right
-        yield self.records.wrong_size(offset, right, found)
+        yield self.records.faults.wrong_size(offset, right, found)
         yield self._checked(piece)
 
     def _checked(self, batch: EntryBatch) -> CheckedBatch:

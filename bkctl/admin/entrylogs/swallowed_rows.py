@@ -163,7 +163,7 @@ class RowProof:
         return CheckedBatch(batch, self.book.check(batch, self.records.known_ledgers))
 
     def _wrong_size(self, offset: int, right: int, found: int) -> Damage:
-        damage = self.records.wrong_size(offset, right, found)
+        damage = self.records.faults.wrong_size(offset, right, found)
         return replace(damage, expected=f"{right}, up to the next record, where the index has it")
 
     def _no_record(self, offset: int, inside: int, ledger: int, entry: int) -> Damage:
