@@ -1,17 +1,20 @@
 """``index check``: does the index say where the entries are, and does it name all of them?
 
-==================  ==================================================================================
-module              holds
-==================  ==================================================================================
-``finding``         what is reported, and how bad each kind is
-``indexed_ledgers``  the ledgers an index knows
-``log_entries``     every entry of the logs, as rows; damage as findings
-``replay``          what the journals will bring back at the next start
-``places``          what really stands at a location that no entry of the logs has
-``journal_keys``    master keys in the journals against the rows and the metadata
-``strange_ledgers``   findings about ledgers that have no ledger row
-``check``           all of it, in order
-==================  ==================================================================================
+=====================  ================================================================================
+module                 holds
+=====================  ================================================================================
+``finding``            what is reported, and how bad each kind is
+``premises``           what is not known before, so that some questions cannot be asked
+``absent_index``       an index that is not there: lost, or not made yet
+``indexed_ledgers``    the ledgers an index knows
+``log_entries``        every entry of the logs, as rows; damage as findings
+``replay``             what the journals will bring back at the next start
+``row_judge``          rows that no entry confirms, and entries without a row
+``places``             what really stands at a location that no entry of the logs has
+``journal_key_check``  master keys in the journals against the rows and the metadata
+``strange_ledgers``    findings about ledgers that have no ledger row
+``check``              all of it, in order
+=====================  ================================================================================
 
 ``bkctl.admin.index.rows`` sorts them and lays them beside each other.
 

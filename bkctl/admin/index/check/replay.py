@@ -7,16 +7,18 @@ fails brings nothing back: bkctl's bookies leave it out, and Java's take it as i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from bkctl.admin.index.check.finding import Finding, Kind
 from bkctl.admin.index.rows.comparison import JOURNALED
 from bkctl.admin.index.rows.journal_entries import Choose, rows_of
 from bkctl.admin.index.rows.location_runs import Rows
 from bkctl.admin.index.rows.row_sort import RowSorter
 from bkctl.codec.entry import EntryBatch
-from bkctl.codec.journal import RecordKind
+from bkctl.codec.journal import RecordKind, parse_journal_name
 from bkctl.directories.index_spaces import IndexSpace
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
@@ -57,6 +59,17 @@ class Replay:
         """
         for scan in scans_behind_mark(filesystem, space.journal_dirs, space.mark_dirs):
             self._read(scan, sorter, book, choose)
+
+    def cut_journals(self) -> Iterator[Finding]:
+        """Yield a finding for each journal that lacks records which were in it."""
+        for damage in self.cut:
+            directory, _, name = damage.path.rpartition("/")
+            detail = (
+                f"{damage.path}: {damage.found}, and there must be {damage.expected}: entries that were"
+                " acknowledged are lost, and the next start is refused"
+            )
+            journal = parse_journal_name(name)
+            yield Finding(Kind.CUT_JOURNAL, directory, None, None, None, damage.offset, detail, journal)
 
     def _read(self, scan: JournalScan, sorter: RowSorter, book: DigestBook, choose: Choose | None) -> None:
         damaged = False
