@@ -131,6 +131,14 @@ def home_of(directory: str) -> str:
     return dirname(path) if basename(path) == CURRENT else path
 
 
+def journal_ids(filesystem: FileSystem, directory: str) -> list[int]:
+    """Return the ids of the journals in a directory, the oldest first; none where it is not there."""
+    if filesystem.status(directory) is None:
+        return []
+    found = map(parse_journal_name, filesystem.names(directory))
+    return sorted(each for each in found if each is not None)
+
+
 def first_bytes(filesystem: FileSystem, path: str, length: int) -> bytes:
     """Return the first bytes of a file. Raises NotFoundError, StorageError."""
     file = filesystem.open(path)

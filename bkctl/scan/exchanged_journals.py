@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from posixpath import join
 
 from bkctl.codec.entry import EntryBatch
-from bkctl.codec.journal import journal_name, parse_journal_name
+from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
 from bkctl.scan.dialect import MarkedRecord
+from bkctl.scan.directory import journal_ids
 from bkctl.scan.journal import JournalScan
 from bkctl.scan.ledger_places import copied_places, count_places, exchanged_places, one_of_place
 from bkctl.vfs import FileSystem
@@ -33,7 +34,7 @@ def refuse_exchanged_journals(filesystem: FileSystem, places: Sequence[tuple[str
     A directory that has the journal of its own mark is in its place: a journal there with the id of another
     mark is its own, too, and that mark's is gone.
     """
-    held = [_ids(filesystem, directory) for directory, _ in places]
+    held = [journal_ids(filesystem, directory) for directory, _ in places]
     at_home = [mark.journal_id in ids for (_, mark), ids in zip(places, held, strict=True)]
     found = [
         f"{other} holds {journal_name(mark.journal_id)}, which the last mark of {directory} names"
@@ -74,7 +75,7 @@ def _refuse_strange_records(filesystem: FileSystem, directories: Sequence[str]) 
 def _ledgers(filesystem: FileSystem, directory: str) -> set[int]:
     """Return ledgers of the first records of the newest journals; one that cannot be read says nothing."""
     found: set[int] = set()
-    for journal in sorted(_ids(filesystem, directory))[-_JOURNALS_MAX:]:
+    for journal in journal_ids(filesystem, directory)[-_JOURNALS_MAX:]:
         try:
             with JournalScan(filesystem, join(directory, journal_name(journal))) as scan:
                 for item in scan:
@@ -86,9 +87,3 @@ def _ledgers(filesystem: FileSystem, directory: str) -> set[int]:
         except (CorruptionError, NotFoundError, StorageError):
             continue
     return found
-
-
-def _ids(filesystem: FileSystem, directory: str) -> set[int]:
-    if filesystem.status(directory) is None:
-        return set()
-    return {each for each in map(parse_journal_name, filesystem.names(directory)) if each is not None}

@@ -67,10 +67,10 @@ def _chosen_journal(row: dict[str, Any], journals: set[str]) -> list[str]:
     Where there are several, their journals may have the same names. The only one is named by its oldest
     journal, or by the one that the last mark names where it has none.
     """
-    from bkctl.codec.journal import parse_journal_name
+    from bkctl.scan.directory import journal_ids
     from bkctl.vfs import PosixFileSystem
 
     if len(journals) > 1:
         return ["--journal-dir", row["dir"]]
-    ids = sorted(filter(None, map(parse_journal_name, PosixFileSystem().names(row["dir"]))))
-    return ["--journal", hex((ids or [row["journal_id"]])[0])]
+    ids = journal_ids(PosixFileSystem(), row["dir"])
+    return ["--journal", hex(ids[0] if ids else row["journal_id"])]
