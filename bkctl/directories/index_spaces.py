@@ -29,14 +29,13 @@ NO_INDEX = (
 class IndexSpace:
     """One index, or the ``.idx`` files of one bookie, with the logs that its locations are about.
 
-    ``index_dirs`` is empty where there is no index (yet): in one directory of
-    DbLedgerStorage, or in all of a bookie's. ``other_logs`` are those of the bookie's other
-    ledger directories. ``position`` (None: unknown) of ``directories`` decides which ledgers belong here; to
-    a storage over all directories all do. ``mark_dirs`` are all of the bookie's directories with a last mark.
-    ``empty_journal_dirs`` are those that the cookie names as journal directories and that hold no journal.
+    ``index_dirs`` is empty where there is no index, or none yet. ``other_logs`` are the logs of the bookie's
+    other ledger directories. ``position`` among ``directories`` decides which ledgers belong here; None is
+    unknown. All ledgers belong to a storage over all directories. ``mark_dirs`` are the bookie's directories
+    with a last mark. ``empty_journal_dirs`` are journal directories by the cookie, and hold no journal.
 
-    Of a storage over all directories, ``absent`` are places of the cookie where no directory was found, and
-    ``blank`` those of index directories that were found and that no index file was ever in.
+    Two fields are about a storage over all directories. ``absent`` are places of the cookie where no
+    directory was found. ``blank`` are places of index directories that no index file was ever in.
     """
 
     kind: StorageKind
@@ -73,12 +72,11 @@ def index_spaces(
 ) -> list[IndexSpace]:
     """Return the spaces that the given directories have a part in, bookie by bookie.
 
-    With ``emptied`` a ledger directory in which there is a cookie and nothing else has one, too, where each
-    directory has its own and another one has an index.
+    With ``emptied`` a ledger directory that holds a cookie and nothing else has a space, too. This is so only
+    where each directory has its own index, and another one has it still.
 
-    Their bookies' other directories are looked for among the neighbours and, when a directory is where its
-    cookie says, at the other places that the cookie names. Raises NotFoundError when there is no index
-    at all, UsageError when two of the given directories claim one place of a bookie; StorageError.
+    Raises NotFoundError when there is no index at all, UsageError when two of the given directories claim one
+    place of a bookie, and StorageError.
     """
     spaces: list[IndexSpace] = []
     for bookie in bookies_of(filesystem, given):

@@ -98,12 +98,14 @@ class CopySettings:
     """Bounds and preferences of a copy.
 
     At most ``entries_max`` entries (``rereplicationEntryBatchSize``), of about ``bytes_max`` bytes, are under
-    way; a copy begins with one and takes one more with each that is done, so that the size of entries is
-    known before many are asked for. ``avoid`` are slow bookies: asked last, and chosen only where no other
-    is there. ``exclude`` are never chosen. A bad bookie in ``refillable``, which is up and writable, is
-    written to again where no other can be chosen. ``given_up`` are entries that somebody has accepted as
-    lost: they are not copied, and do not keep the others' bookie from being named. ``targets`` are
-    chosen already, by index; without any they are asked for.
+    way. A copy begins with one and takes one more with each that is done: the size of entries is known before
+    many are asked for.
+
+    ``avoid`` are slow bookies, which are asked last, and chosen only where no other is there. ``exclude`` are
+    never chosen. ``refillable`` are up and writable: a bad bookie among them is written to again where no
+    other can be chosen. ``targets`` are chosen already, by index; without any they are asked for.
+    ``given_up`` are entries that somebody has accepted as lost. They are not copied, and do not keep a new
+    bookie from being named.
     """
 
     entries_max: int = 32

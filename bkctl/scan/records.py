@@ -314,12 +314,8 @@ class RecordScan:
         if self._held:
             *front, last = self._held
             number = len(last) - 1
-            offset, size, ledger, entry = (
-                last.offset(number),
-                last.sizes[number],
-                last.ledgers[number],
-                last.entries[number],
-            )
+            offset, size = last.offset(number), last.sizes[number]
+            ledger, entry = last.ledgers[number], last.entries[number]
             right = None
             if not self._proved(last.select([number])):
                 right = self.sizes.to_the_end(offset, ledger)

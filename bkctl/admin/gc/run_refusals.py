@@ -10,7 +10,7 @@ from bkctl.scan.ledger_places import place_of_most
 from bkctl.scan.ledgers_of_logs import ledgers_of_logs
 from bkctl.vfs import WritableFileSystem
 
-_SETTINGS = GcSettings(entries_per_s=None)
+_SETTINGS = GcSettings()
 
 
 def refuse_incomplete_index(found: Survey) -> None:

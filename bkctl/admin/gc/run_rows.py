@@ -15,9 +15,11 @@ SET_ASIDE = "set_aside"
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A step that was done, or would be. ``action``: ``delete_ledgers`` (``ledgers`` of them), ``finish`` (a
-    compaction that a crash had cut off), ``remove``, ``compact``, ``left`` or ``set_aside`` (``detail`` says
-    why)."""
+    """A step that was done, or would be.
+
+    ``action`` is ``delete_ledgers`` (``ledgers`` of them), ``finish`` (a compaction that a crash had cut
+    off), ``remove``, ``compact``, ``left`` or ``set_aside``. For the last two ``detail`` says why.
+    """
 
     dir: str
     action: str

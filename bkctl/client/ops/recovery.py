@@ -136,14 +136,8 @@ class RecoveryMachine(OperationMachine):
         self.lac = NO_ENTRY
         self.length = 0
         self._distribution = Distribution.of(metadata)
-        self._pipeline = AddPipeline(
-            self.exchange,
-            access,
-            self._distribution,
-            metadata.segments[-1].bookies,
-            self,
-            recovery=True,
-        )
+        ensemble = metadata.segments[-1].bookies
+        self._pipeline = AddPipeline(self.exchange, access, self._distribution, ensemble, self, recovery=True)
         self._replacements = RecoveryReplacements(
             self.exchange,
             self._pipeline,

@@ -77,13 +77,14 @@ from bkctl.types import LedgerState
 class WriteSettings:
     """A writer's choices, with BookKeeper's names in brackets.
 
-    ``ensemble_changes_max`` (``maxNumEnsembleChanges``) ends the handle. ``delay_ensemble_change`` (same
-    name) replaces a bookie only when an append cannot complete without it. ``add_timeout_s``
-    (``addEntryQuorumTimeoutSec``) bounds one append over all ensemble changes, None does not.
+    ``ensemble_changes_max`` (``maxNumEnsembleChanges``) ends the handle. With ``delay_ensemble_change`` (same
+    name) a bookie is replaced only when an append cannot complete without it. ``add_timeout_s``
+    (``addEntryQuorumTimeoutSec``) bounds one append over all ensemble changes; None does not.
     ``explicit_lac_interval_s`` (``explicitLacInterval``) is the interval at which bookies get the LAC in a
-    message of its own when no entry carries it, None: never. ``deferred_sync``: bookies acknowledge before
-    the data is on disk, :meth:`WriteMachine.force` makes it durable and alone moves the LAC; no bookie can be
-    replaced then. v3 only.
+    message of its own when no entry carries it; None is never.
+
+    With ``deferred_sync``, which only v3 has, bookies acknowledge before the data is on disk.
+    :meth:`WriteMachine.force` makes it durable, and alone moves the LAC. No bookie can be replaced then.
     """
 
     ensemble_changes_max: int = 2**31 - 1
