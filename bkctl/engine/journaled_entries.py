@@ -7,8 +7,9 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from bkctl.codec.journal import journal_name, parse_journal_name
+from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import LastMark
+from bkctl.scan.directory import journal_ids
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
@@ -51,8 +52,4 @@ class JournaledEntries:
 
 def journals_in(filesystem: FileSystem, directory: str) -> list[tuple[str, int]]:
     """Return path and id of each journal in a directory, which may not be there, the oldest first."""
-    if filesystem.status(directory) is None:
-        return []
-    found = map(parse_journal_name, filesystem.names(directory))
-    ids = sorted(each for each in found if each is not None)
-    return [(f"{directory}/{journal_name(each)}", each) for each in ids]
+    return [(f"{directory}/{journal_name(each)}", each) for each in journal_ids(filesystem, directory)]
