@@ -30,6 +30,8 @@ from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.settings import MetadataSettings
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from bkctl.metadata.tree import NodeTree
 
 _ZOOKEEPER = "zk"
@@ -88,20 +90,23 @@ def parse_metadata_uri(text: str) -> MetadataUri:
 
 
 def open_metadata_store(
-    uri: str | MetadataUri, settings: MetadataSettings | None = None, clock: Clock | None = None
+    uri: str | MetadataUri,
+    settings: MetadataSettings | None = None,
+    clock: Clock | None = None,
+    given_up: Event | None = None,
 ) -> MetadataStore:
     """Open the store that a URI names; nothing is made or changed by that.
 
     Raises UsageError for a URI that has no meaning, MissingPackageError for one of ZooKeeper's without kazoo,
-    ConnectionFailedError when no server answers within ``settings.connect_timeout_ms``. An embedded file that
-    is not there is an empty store (NoClusterError).
+    ConnectionFailedError when no server answers within ``settings.connect_timeout_ms``, or before another
+    thread sets ``given_up``. An embedded file that is not there is an empty store (NoClusterError).
     """
     parsed = uri if isinstance(uri, MetadataUri) else parse_metadata_uri(uri)
     settings = settings or MetadataSettings()
     clock = clock or SystemClock()
     from bkctl.metadata.store import TreeMetadataStore
 
-    tree = DRIVERS[parsed.driver].open(parsed, settings, clock)
+    tree = DRIVERS[parsed.driver].open(parsed, settings, clock, given_up)
     return TreeMetadataStore(parsed.text, tree, parsed.root, parsed.layout, clock)
 
 
@@ -117,11 +122,13 @@ def _on_zookeeper(text: str, authority: str, path: str) -> Place:
     return Place(_servers(text, authority), _root(text, path))
 
 
-def _open_zookeeper(uri: MetadataUri, settings: MetadataSettings, clock: Clock) -> NodeTree:
+def _open_zookeeper(
+    uri: MetadataUri, settings: MetadataSettings, clock: Clock, given_up: Event | None
+) -> NodeTree:
     need("metadata in ZooKeeper", "kazoo")
     from bkctl.metadata.zookeeper.tree import ZooKeeperTree
 
-    return ZooKeeperTree(uri.servers, settings, clock)
+    return ZooKeeperTree(uri.servers, settings, clock, given_up)
 
 
 def _in_a_file(text: str, authority: str, path: str) -> Place:
@@ -132,7 +139,7 @@ def _in_a_file(text: str, authority: str, path: str) -> Place:
     return Place((), DEFAULT_ROOT, path)
 
 
-def _open_file(uri: MetadataUri, settings: MetadataSettings, clock: Clock) -> NodeTree:
+def _open_file(uri: MetadataUri, settings: MetadataSettings, clock: Clock, _: Event | None) -> NodeTree:
     from bkctl.metadata.embedded.tree import SqliteTree
 
     return SqliteTree(uri.location, settings, clock)
@@ -144,7 +151,7 @@ def _in_memory(text: str, authority: str, path: str) -> Place:
     return Place((), DEFAULT_ROOT, authority)
 
 
-def _open_memory(uri: MetadataUri, settings: MetadataSettings, clock: Clock) -> NodeTree:
+def _open_memory(uri: MetadataUri, settings: MetadataSettings, clock: Clock, _: Event | None) -> NodeTree:
     from bkctl.metadata.memory import MemoryTree, shared_cluster
 
     timeout_ms = settings.session_timeout_ms
@@ -161,7 +168,7 @@ class Driver:
     """
 
     place: Callable[[str, str, str], Place]
-    open: Callable[[MetadataUri, MetadataSettings, Clock], NodeTree]
+    open: Callable[[MetadataUri, MetadataSettings, Clock, Event | None], NodeTree]
     of_this_machine: bool = False
     has_file: bool = False
 

@@ -10,6 +10,7 @@ import contextlib
 import enum
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -27,6 +28,9 @@ from bkctl.metadata.settings import MetadataSettings
 
 #: The version that any node has, for a check of its being there.
 _ANY_VERSION = -1
+
+#: How soon the first connect notices that it was given up.
+_GIVEN_UP_POLL_S = 0.1
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -185,10 +189,19 @@ class Connection:
         )
         self._client.add_listener(self._changed)
 
-    def start(self, timeout_s: float) -> None:
-        """Connect to a server. Raises ConnectionLostError when none answered in time."""
+    def start(self, timeout_s: float, given_up: threading.Event | None = None) -> None:
+        """Connect to a server.
+
+        Raises ConnectionLostError when none answers within ``timeout_s`` or before ``given_up`` is set.
+        """
         self._client.start_async()
-        self.wait_connected(timeout_s)
+        until_s = time.monotonic() + timeout_s
+        while not self._up.wait(max(min(_GIVEN_UP_POLL_S, until_s - time.monotonic()), 0.0)):
+            if given_up is not None and given_up.is_set():
+                raise ConnectionLostError("given up", sent=False)
+            if time.monotonic() >= until_s:
+                break
+        self.wait_connected(0.0)
 
     @property
     def session_id(self) -> int:

@@ -56,9 +56,18 @@ _CLOSE_POLL_S = 0.2
 
 
 class ZooKeeperTree(NodeTree):
-    """A tree below ``/`` of the ZooKeeper at ``servers``. Connects at once, within the connect timeout."""
+    """A tree below ``/`` of the ZooKeeper at ``servers``.
 
-    def __init__(self, servers: Sequence[str], settings: MetadataSettings, clock: Clock) -> None:
+    Connects at once, within the connect timeout or until ``given_up`` is set.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        settings: MetadataSettings,
+        clock: Clock,
+        given_up: threading.Event | None = None,
+    ) -> None:
         self._name = f"ZooKeeper {','.join(servers)}"
         self._settings = settings
         self._clock = clock
@@ -70,7 +79,7 @@ class ZooKeeperTree(NodeTree):
         self._session = NO_SESSION
         self._connection = Connection(servers, settings, self._connected, self._session_lost)
         try:
-            self._connection.start(settings.connect_timeout_ms / 1000)
+            self._connection.start(settings.connect_timeout_ms / 1000, given_up)
         except ConnectionLostError as error:
             self._closing.set()
             self._connection.abandon()

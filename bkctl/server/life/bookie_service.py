@@ -15,6 +15,7 @@ import contextlib
 import getpass
 import logging
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -97,7 +98,8 @@ class BookieService:
         #: Whether the cluster knows the bookie, as far as its session says.
         self.registered = False
         self.shutting_down = False
-        self._leaving = False
+        #: Set when the start is to end; the first connect looks at it on a thread of its own.
+        self._leaving = threading.Event()
         self._replaying = False
         self._closing: asyncio.Future[None] | None = None
         self.failure: BkctlError | None = None
@@ -124,7 +126,7 @@ class BookieService:
             return await self._start()
         except ConnectionFailedError:
             await self.stop()
-            # Of a store that was closed under a start that leaves.
+            # Of a store that was closed, or whose opening was given up, under a start that leaves.
             self._require_stay()
             raise
         except BaseException:
@@ -137,8 +139,8 @@ class BookieService:
         So does a start that comes to the store later. A replay is not cut short, and keeps the store: ledgers
         would be put into limbo of which it does not say that they were deleted.
         """
-        self._leaving = True
-        # Without a store yet, the start sees the mark when it has one.
+        self._leaving.set()
+        # Without a store yet, its opening sees the mark, or the start does when it has one.
         if self._metadata is None:
             return
         self._metadata.registration.leave()
@@ -147,7 +149,7 @@ class BookieService:
             self._closing = asyncio.ensure_future(asyncio.to_thread(self._metadata.close))
 
     def _require_stay(self) -> None:
-        if self._leaving:
+        if self._leaving.is_set():
             raise RegistrationEndedError("the bookie leaves, and was not registered")
 
     async def stop(self) -> None:
@@ -231,7 +233,7 @@ class BookieService:
 
     def _open_metadata(self) -> MetadataStore:
         _log.debug("metadata is in %s", self.config.metadata.uri)
-        store = open_bookie_metadata(self.config)
+        store = open_bookie_metadata(self.config, self._leaving)
         self._metadata = store
         self._stack.push_async_callback(asyncio.to_thread, store.close)
         return store
@@ -289,7 +291,7 @@ class BookieService:
         assert self.bookie is not None
         service_info = advertised_endpoints(self.config, port, http_port)
         registration = self._metadata.registration
-        if self._leaving:
+        if self._leaving.is_set():
             registration.leave()
         self._registrar = ModeRegistrar(
             self._mode, lambda mode: registration.register(self.bookie_id, mode, service_info), self._failed

@@ -10,6 +10,7 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from posixpath import dirname, join
+from threading import Event
 
 from bkctl.codec.bookie_service_info import decode_bookie_service_info
 from bkctl.config.bookie import BookieConfig
@@ -43,13 +44,16 @@ class FormattedDirectory:
     bytes: int
 
 
-def open_bookie_metadata(config: BookieConfig) -> MetadataStore:
-    """Open the metadata store of a bookie. A store of this machine alone is initialised if it is new."""
+def open_bookie_metadata(config: BookieConfig, given_up: Event | None = None) -> MetadataStore:
+    """Open the metadata store of a bookie. A store of this machine alone is initialised if it is new.
+
+    Raises as :func:`bkctl.metadata.uri.open_metadata_store`.
+    """
     uri = parse_metadata_uri(config.metadata.uri)
     driver = DRIVERS[uri.driver]
     if driver.has_file:
         PosixFileSystem().make_directories(dirname(uri.location))
-    store = open_metadata_store(uri, metadata_settings(config))
+    store = open_metadata_store(uri, metadata_settings(config), given_up=given_up)
     if driver.of_this_machine and not store.layout.cluster_exists():
         # Several bookies may start at the same moment and find no cluster; one of them makes it.
         with suppress(AlreadyExistsError):

@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -166,6 +167,34 @@ def test_a_start_that_waits_for_a_store_which_is_silent_ends_soon(
     assert caplog.messages[-1] == "stopped"
     assert not any(record.levelno >= logging.ERROR for record in caplog.records)
     assert caplog.records[-1].__dict__["seconds"] < 10
+
+
+def test_a_start_that_connects_to_a_zookeeper_which_is_silent_ends_at_once(
+    config: BookieConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    def started(_: StartReport) -> None:
+        raise AssertionError("it was to end")
+
+    def signal_behind_the_connect(silent: socket.socket) -> None:
+        with silent.accept()[0]:
+            os.kill(os.getpid(), signal.SIGTERM)
+            gone.wait(30)
+
+    gone = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"zk://127.0.0.1:{silent.getsockname()[1]}/ledgers"
+        config = replace(config, metadata=replace(config.metadata, uri=uri))
+        server = threading.Thread(target=signal_behind_the_connect, args=(silent,))
+        server.start()
+        try:
+            with caplog.at_level(logging.INFO):
+                assert foreground.serve(config, accept_loss=False, started=started) is signal.SIGTERM
+        finally:
+            gone.set()
+            server.join()
+    assert caplog.messages[-1] == "stopped"
+    # The limit of a connect is ten seconds.
+    assert caplog.records[-1].__dict__["seconds"] < 5
 
 
 def test_a_long_stop_asks_for_time_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
