@@ -39,6 +39,7 @@ from bkctl.client.settings import ClientSettings
 from bkctl.clock import SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.metadata.api import MetadataStore, StoredLedger
+from bkctl.metadata.opening import open_on_thread
 from bkctl.metadata.settings import MetadataSettings
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.net.pool import BookiePool
@@ -90,7 +91,7 @@ class BookKeeper:
         choice: Callable[[MetadataStore], BookieChoice] | None = None,
     ) -> Self:
         """Return a client of the cluster that a metadata URI names. Raises what opening the store raises."""
-        store = await asyncio.to_thread(open_metadata_store, uri, metadata)
+        store = await open_on_thread(lambda given_up: open_metadata_store(uri, metadata, given_up=given_up))
         return cls(store, settings, choice=None if choice is None else choice(store), owns_store=True)
 
     # --- ledgers --------------------------------------------------------------------------------------------

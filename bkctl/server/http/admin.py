@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from bkctl.metadata.api import MetadataStore
+    from bkctl.metadata.opening import StoreOpener
     from bkctl.server.served_bookie import ServedBookie
 
 #: Java's paths that this bookie does not serve, and what to do instead.
@@ -42,7 +42,7 @@ class HttpAdmin(GuardedHttp):
     ``open_store`` opens the metadata store for a job that takes locks: the bookie's own session goes on.
     """
 
-    def __init__(self, service: ServedBookie, open_store: Callable[[], MetadataStore]) -> None:
+    def __init__(self, service: ServedBookie, open_store: StoreOpener) -> None:
         super().__init__(service.config)
         self._service = service
         self._open_store = open_store

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from bkctl.config.bookie import BookieConfig
     from bkctl.metadata.api import MetadataStore
+    from bkctl.metadata.opening import StoreOpener
     from bkctl.replication.service import AutoRecovery
 
 
@@ -35,7 +36,7 @@ class AutoRecoveryAdmin(GuardedHttp):
         config: BookieConfig,
         store: MetadataStore,
         recovery: AutoRecovery,
-        open_store: Callable[[], MetadataStore],
+        open_store: StoreOpener,
     ) -> None:
         super().__init__(config)
         self._store = store

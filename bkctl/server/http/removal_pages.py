@@ -20,6 +20,7 @@ from bkctl.client.configuration import client_settings
 from bkctl.client.placement_configuration import policy_choice
 from bkctl.clock import SystemClock
 from bkctl.errors import BkctlError, NotFoundError, RefusedError, UsageError
+from bkctl.metadata.opening import open_on_thread
 from bkctl.replication.bookie_drain import (
     BookieDrain,
     DrainProgress,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from bkctl.config.values import GivenValues
     from bkctl.metadata.api import MetadataStore
+    from bkctl.metadata.opening import StoreOpener
     from bkctl.server.http.store_threads import StoreThreads
 
 _log = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ class _Job:
         self,
         order: _Order,
         values: GivenValues,
-        open_store: Callable[[], MetadataStore],
+        open_store: StoreOpener,
     ) -> None:
         self.order = order
         self._open_store = open_store
@@ -111,7 +113,7 @@ class _Job:
         )  # fmt: skip
 
     async def _work(self) -> DrainResult:
-        store = await asyncio.to_thread(self._open_store)
+        store = await open_on_thread(self._open_store)
         try:
             return await self._remove(store)
         finally:
@@ -189,7 +191,7 @@ class RemovalPages:
         metadata: Callable[[], MetadataStore],
         values: GivenValues,
         threads: StoreThreads,
-        open_store: Callable[[], MetadataStore],
+        open_store: StoreOpener,
     ) -> None:
         self._metadata = metadata
         self._threads = threads

@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import logging
 import os
+from functools import partial
 
 from bkctl.client.configuration import client_settings
 from bkctl.client.placement_configuration import policy_choice
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import RefusedError
 from bkctl.metadata.api import MetadataStore
+from bkctl.metadata.opening import open_on_thread
 from bkctl.replication.configuration import auditor_settings, worker_settings
 from bkctl.replication.service import AutoRecovery, AutoRecoverySettings
 from bkctl.server.life.new_bookie import open_bookie_metadata
@@ -90,7 +92,7 @@ class AutoRecoveryDaemon:
             await asyncio.sleep(_AGAIN_S)
 
     async def _run_once(self) -> None:
-        store = await asyncio.to_thread(open_bookie_metadata, self._config)
+        store = await open_on_thread(partial(open_bookie_metadata, self._config))
         self._store = store
         try:
             self.recovery = autorecovery_of(self._config, store, self._bookie)

@@ -10,12 +10,14 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from threading import Event
 from typing import Any
 
 from bkctl import __version__
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import StorageError
 from bkctl.metadata.api import MetadataStore, NoClusterError
+from bkctl.metadata.opening import open_on_thread
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.replication.service import AutoRecovery
 from bkctl.server.life.autorecovery import autorecovery_of, autorecovery_settings
@@ -53,8 +55,8 @@ def serve_autorecovery(
     return ended_by
 
 
-def _open_store(config: BookieConfig) -> MetadataStore:
-    return open_metadata_store(config.metadata.uri, metadata_settings(config))
+def _open_store(config: BookieConfig, given_up: Event) -> MetadataStore:
+    return open_metadata_store(config.metadata.uri, metadata_settings(config), given_up=given_up)
 
 
 async def _serve(config: BookieConfig, started: Callable[[AutoRecoveryStart], None]) -> signal.Signals:
@@ -69,7 +71,9 @@ async def _serve(config: BookieConfig, started: Callable[[AutoRecoveryStart], No
     )  # fmt: skip
     name = bookie_id(config.identity, config.identity.port, SystemHostNames())
     async with contextlib.AsyncExitStack() as stack:
-        store = await asyncio.to_thread(_open_store, config)
+        store = await _store_unless(ended, config)
+        if store is None:
+            return await ended
         stack.push_async_callback(asyncio.to_thread, store.close)
         if not await asyncio.to_thread(store.layout.cluster_exists):
             raise NoClusterError(f"{store.uri}: there is no cluster at {store.root}")
@@ -91,6 +95,18 @@ async def _serve(config: BookieConfig, started: Callable[[AutoRecoveryStart], No
         if not ended.done():
             running.result()
     return await ended
+
+
+async def _store_unless(ended: asyncio.Future[signal.Signals], config: BookieConfig) -> MetadataStore | None:
+    """Return the store, or None when a signal comes before there is one."""
+    opening = asyncio.ensure_future(open_on_thread(partial(_open_store, config)))
+    either: list[asyncio.Future[Any]] = [ended, opening]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if opening.done():
+        return opening.result()
+    opening.cancel()
+    await asyncio.wait([opening])
+    return None
 
 
 def _signalled(ended: asyncio.Future[signal.Signals], number: signal.Signals) -> None:

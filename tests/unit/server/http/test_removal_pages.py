@@ -177,7 +177,7 @@ def test_beside_a_worker_a_job_has_locks_of_its_own(tmp_path: Path) -> None:
 
         async def check() -> None:
             admin = AutoRecoveryAdmin(
-                cluster.bookies[1].config, store, Mock(), lambda: open_metadata_store(cluster.metadata_uri)
+                cluster.bookies[1].config, store, Mock(), lambda _: open_metadata_store(cluster.metadata_uri)
             )
             port = await admin.start("127.0.0.1", 0)
             try:
