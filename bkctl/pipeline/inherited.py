@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bkctl.pipeline.job import Job, Snapshot
 from bkctl.pipeline.jobs.catalogue import JOBS
-from bkctl.pipeline.survey import INDEXES, KIND_OF
+from bkctl.pipeline.survey import INDEXES, JOURNALS, KIND_OF, LOGS
 from bkctl.pipeline.table_sets import TableSet
 
 
@@ -32,6 +32,9 @@ def inherited_unknown(sets: Sequence[TableSet], job: Job) -> Iterator[str]:
     reads_index = any(KIND_OF.get(item.source) == INDEXES for item in job.inputs)
     if reads_index and any(one.unread_indexes for one in sets):
         yield "unread_indexes"
+    reads_files = any(KIND_OF.get(item.source) in (LOGS, JOURNALS) for item in job.inputs)
+    if reads_files and any(one.unread_files for one in sets):
+        yield "unread_files"
     if job.trusts_absence and any(one.logs_gone for one in sets):
         yield "logs_gone"
 

@@ -120,8 +120,9 @@ def _other_columns(path: str, error: Exception) -> CorruptionError:
 class Outcome:
     """A finished run. ``counts`` are the row of table ``summary``; ``guards`` say what was taken for granted.
 
-    ``unread_indexes`` are directories whose index could not be read, ``logs_gone`` counts entry logs that
-    went away during the run; both with those of the table sets that were read.
+    ``unread_indexes`` are directories whose index could not be read, ``unread_files`` entry logs and journals
+    that could not be opened, ``logs_gone`` counts entry logs that went away during the run; all with those of
+    the table sets that were read.
 
     ``verdict`` is ``clean``, ``found`` or ``unexamined`` (a part could not be judged, whatever was found in
     the rest) and ``exit_code`` 0, 1 or 3.
@@ -143,6 +144,7 @@ class Outcome:
     exit_code: int = 0
     found: tuple[str, ...] = ()
     unread_indexes: tuple[str, ...] = ()
+    unread_files: tuple[str, ...] = ()
     logs_gone: int = 0
 
     def as_row(self) -> dict[str, Any]:

@@ -275,6 +275,8 @@ class _Run:
             )
         job, request = self._request.job, self._request
         unknown = ["unread_indexes"] if self._inputs.unread_indexes else []
+        if self._inputs.unread_files:
+            unknown.append("unread_files")
         if gone and job.trusts_absence:
             unknown.append("logs_gone")
         unknown = list(dict.fromkeys((*unknown, *self._reservations.unknown)))
@@ -301,6 +303,10 @@ class _Run:
                 unread_indexes=(
                     *self._inputs.unread_indexes,
                     *(x for one in self._sets for x in one.unread_indexes),
+                ),
+                unread_files=(
+                    *sorted(self._inputs.unread_files),
+                    *(path for one in self._sets for path in one.unread_files),
                 ),
                 logs_gone=gone + sum(one.logs_gone for one in self._sets),
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +18,17 @@ from bkctl.pipeline.reservations import Reservations
 from bkctl.pipeline.results import parquet_schema
 from bkctl.pipeline.run_request import Request
 from bkctl.pipeline.set_inputs import STRIPED, files_of, load_published, load_striped
-from bkctl.pipeline.survey import BOOKIES, INDEXES, JOURNALS, KIND_OF, Survey, notes_of_logs, unread_indexes
+from bkctl.pipeline.survey import (
+    BOOKIES,
+    INDEXES,
+    JOURNALS,
+    KIND_OF,
+    LOGS,
+    Survey,
+    notes_of_logs,
+    unread_files,
+    unread_indexes,
+)
 from bkctl.pipeline.table_sets import (
     TableSet,
     check_columns,
@@ -37,8 +48,8 @@ BOOKIES_TABLE = "bookies"
 class RunInputs:
     """Reads the inputs of one run into its engine.
 
-    ``unread_indexes`` has the reasons of the indexes that are left out, ``log_notes`` the files in which
-    tasks noted which logs they read.
+    ``unread_indexes`` has the reasons of the indexes that are left out, ``unread_files`` those of entry logs
+    and journals, ``log_notes`` the files in which tasks noted which logs they read.
     """
 
     def __init__(
@@ -56,6 +67,7 @@ class RunInputs:
         phase: Phase,
     ) -> None:
         self.unread_indexes: dict[str, str] = {}
+        self.unread_files: dict[str, str] = {}
         self.log_notes: list[str] = []
         self._filesystem = filesystem
         self._engine = engine
@@ -80,13 +92,12 @@ class RunInputs:
                 notes = os.path.join(self._tables.work_dir, ".notes")
                 os.makedirs(notes)
             self.log_notes = notes_of_logs(self._surveyed, self._engine.each, notes)
-        wanted = [
-            item
-            for item in self._request.job.inputs
-            if self._parameters.wants(item.wanted_by) and item.expands is None
-        ]
-        if self._request.options.damage != "fail" and any(_is_of_index(item) for item in wanted):
-            self._leave_out_indexes()
+        inputs = [item for item in self._request.job.inputs if self._parameters.wants(item.wanted_by)]
+        wanted = [item for item in inputs if item.expands is None]
+        if self._request.options.damage != "fail":
+            self._leave_out_files({KIND_OF[item.source] for item in inputs if item.source in KIND_OF})
+            if any(_is_of_index(item) for item in wanted):
+                self._leave_out_indexes()
         for when in (Snapshot.BEFORE, None, Snapshot.AFTER):
             for item in sorted(wanted, key=lambda item: KIND_OF.get(item.source) != JOURNALS):
                 if item.snapshot is when:
@@ -103,6 +114,18 @@ class RunInputs:
         for path, reason in sorted(self.unread_indexes.items()):
             self._reservations.guard(
                 f"the index of {path} is left out: {reason}; 'bkctl doctor' says what to do"
+            )
+
+    def _leave_out_files(self, kinds: set[str]) -> None:
+        """Leave out the entry logs and journals that cannot be opened, and report them by directory."""
+        if not kinds & {LOGS, JOURNALS}:
+            return
+        self.unread_files = unread_files(self._filesystem, self._surveyed, kinds, self._engine.each)
+        for folder, group in groupby(sorted(self.unread_files.items()), lambda one: os.path.dirname(one[0])):
+            (_, reason), *more = group
+            others = f", and {len(more)} more of {folder}" if more else ""
+            self._reservations.guard(
+                f"left out, because it cannot be opened: {reason}{others}; what it holds is not known"
             )
 
     def read_one(self, item: Input, ledgers: tuple[Range, ...] | None = None) -> None:
@@ -131,6 +154,7 @@ class RunInputs:
             digest=self._request.options.digest if item.digest else "off",
             metadata=self._request.digest_metadata if item.digest else None,
             without_indexes=frozenset(self.unread_indexes) if _is_of_index(item) else frozenset(),
+            without_files=frozenset(self.unread_files),
         )
         if ledgers is not None:
             options = replace(options, ledgers=ledgers)

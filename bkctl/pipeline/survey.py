@@ -18,7 +18,7 @@ Table ``bookies`` has a row for each bookie directory::
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from posixpath import basename, join
 from typing import Any
@@ -34,10 +34,13 @@ from bkctl.pipeline.out_directory import MARK_NAME, SUMMARY_NAME
 from bkctl.pipeline.tables.places import Bookies, CookieFacts, cookie_facts, outermost_folders
 from bkctl.pipeline.task_calls import (
     DirectoryAnswer,
+    FilesTask,
     count_gone,
+    file_troubles,
     index_trouble,
     look_into,
     note_logs,
+    unopened_files,
     unread_index,
 )
 from bkctl.scan.directory import BookieDirectory, JournalFile, LogFile, find_directories
@@ -255,6 +258,27 @@ def unread_indexes(
         for path, bookie in bookies.items()
         if path not in reasons and bookie is not None and bookie in broken
     }
+
+
+def unread_files(
+    filesystem: FileSystem, surveyed: Survey, kinds: Collection[str], each: Each | None = None
+) -> dict[str, str]:
+    """Return the entry logs and journals, as far as ``kinds`` name them, that cannot be opened, and why.
+
+    Where tasks looked into the paths, ``each`` has them open the files. Raises as ``file_troubles``.
+    """
+    logs, journals = LOGS in kinds, JOURNALS in kinds
+    tasks: dict[FilesTask, None] = {}
+    for path in surveyed.paths:
+        if path.directories:
+            tasks |= dict.fromkeys((one.path, True, logs, journals) for one in path.directories)
+        elif path.kinds & set(kinds):
+            tasks[path.path, False, logs, journals] = None
+    if each is not None and surveyed.by_tasks:
+        answers = each(unopened_files, tasks)
+    else:
+        answers = (file_troubles(filesystem, task) for task in tasks)
+    return {os.path.abspath(path): why for answer in answers for path, why in answer}
 
 
 def _bookie(cookie: CookieFacts | None) -> str | None:

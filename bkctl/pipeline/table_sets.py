@@ -37,8 +37,9 @@ _END_OF_UNDO = re.compile(rb'"end"\s*:\s*\{[^{}]*"kind"\s*:\s*"undo"[^{}]*\}\s*\
 class TableSet:
     """One set. ``started_ms`` and ``ended_ms`` say when its run read; None if the summary has no such time.
 
-    ``unread_indexes`` are directories whose index it left out, ``logs_gone`` counts entry logs that went away
-    while it read. ``bookies`` are the rows of its table ``bookies``, none when it wrote no such table.
+    ``unread_indexes`` are directories whose index it left out, ``unread_files`` entry logs and journals that
+    it could not open, ``logs_gone`` counts entry logs that went away while it read. ``bookies`` are the rows
+    of its table ``bookies``, none when it wrote no such table.
     ``tables`` are those that its run wrote, None where the summary does not say: what else is in the
     directory is of an earlier run. ``files`` are those of each table, for a set of a store; ``not_read`` says
     of a table why a part of it is lacking.
@@ -55,6 +56,7 @@ class TableSet:
     tables: frozenset[str] | None = None
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     not_read: Mapping[str, str] = field(default_factory=dict)
+    unread_files: tuple[str, ...] = ()
 
     @property
     def is_published(self) -> bool:
@@ -82,6 +84,7 @@ def read_table_set(path: str) -> TableSet:
         logs_gone=_value(summary, "logs_gone", int, 0, summary_path),
         bookies=tuple(_bookies(_folder_of(path, "bookies", tables))),
         tables=tables,
+        unread_files=_texts(summary, "unread_files", summary_path),
     )
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import secrets
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from bkctl.errors import CorruptionError, NotFoundError, StorageError, as_storage_errors
+from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, StorageError, as_storage_errors
 from bkctl.pipeline.locations import is_url, located, read_file, written_file
 from bkctl.pipeline.tables.ledger_source import read_digests
 from bkctl.pipeline.tables.options import TableOptions
@@ -29,6 +29,9 @@ from bkctl.vfs import FileSystem, PosixFileSystem
 #: A directory as an answer: path, whether it has logs, journals, last marks, the index's names, bytes of logs
 #: and journals, and what its cookie says.
 DirectoryAnswer = tuple[str, bool, bool, tuple[str, ...], tuple[str, ...], int, CookieFacts | None]
+
+#: A file, or a directory (True) of which the entry logs, and the journals, are meant.
+FilesTask = tuple[str, bool, bool, bool]
 
 
 def look_into(path: str, _: Advance) -> tuple[str, tuple[DirectoryAnswer, ...]]:
@@ -59,6 +62,35 @@ def index_trouble(filesystem: FileSystem, path: str) -> str | None:
     except (CorruptionError, StorageError) as error:
         return str(error)
     return None
+
+
+def unopened_files(task: FilesTask, _: Advance) -> tuple[tuple[str, str], ...]:
+    """Return the files of a task that cannot be opened, and why. Raises as :func:`file_troubles`."""
+    return tuple(file_troubles(PosixFileSystem(), task))
+
+
+def file_troubles(filesystem: FileSystem, task: FilesTask) -> Iterator[tuple[str, str]]:
+    """Yield the entry logs and journals that cannot be opened, and why; one that is gone is not among them.
+
+    Raises StorageError where the system refuses one to this user, or has no descriptor left: neither says
+    anything of the file.
+    """
+    path, is_directory, logs, journals = task
+    paths = [path]
+    if is_directory:
+        with suppress(NotFoundError):
+            found = inspect_directory(filesystem, path)
+            paths = [log.path for log in found.logs if logs and not log.compaction]
+            paths += [journal.path for journal in found.journals if journals]
+    for one in paths:
+        try:
+            filesystem.open(one).close()
+        except NotFoundError:
+            continue
+        except StorageError as error:
+            if error.is_denied or isinstance(error, NoSpaceError):
+                raise
+            yield one, str(error)
 
 
 def note_logs(task: tuple[str, str], _: Advance) -> str:

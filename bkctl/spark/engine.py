@@ -241,8 +241,10 @@ def _with_absolute_paths(options: TableOptions) -> TableOptions:
     metadata = options.metadata
     if metadata is not None and not is_uri(metadata):
         metadata = os.path.abspath(metadata)
-    left_out = frozenset(map(os.path.abspath, options.without_indexes))
-    return replace(options, metadata=metadata, without_indexes=left_out)
+    left_out = (
+        frozenset(map(os.path.abspath, paths)) for paths in (options.without_indexes, options.without_files)
+    )
+    return replace(options, metadata=metadata, without_indexes=next(left_out), without_files=next(left_out))
 
 
 def option_texts(options: TableOptions) -> dict[str, str]:
@@ -251,8 +253,9 @@ def option_texts(options: TableOptions) -> dict[str, str]:
     texts: dict[str, str] = {}
     if options.ledgers:
         texts["ledgers"] = ",".join(f"{first}-{last}" for first, last in options.ledgers)
-    if options.without_indexes:
-        texts["without_indexes"] = json.dumps(sorted(map(os.path.abspath, options.without_indexes)))
+    for name in ("without_indexes", "without_files"):
+        if left_out := getattr(options, name):
+            texts[name] = json.dumps(sorted(map(os.path.abspath, left_out)))
     if options.password is not None:
         texts["password"] = _as_text(options.password)
     if options.digest_secret is not None:

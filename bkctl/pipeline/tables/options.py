@@ -37,8 +37,8 @@ class TableOptions:
     given.
 
     ``bookie`` names the bookie instead of the directories' cookies. ``without_indexes`` are directories whose
-    index is left out. ``stored_digests`` is a file of digests that a job made of metadata, ``digest_secret``
-    opens the keys in it.
+    index is left out, ``without_files`` entry logs and journals that are. ``stored_digests`` is a file of
+    digests that a job made of metadata, ``digest_secret`` opens the keys in it.
     ``damage``: ``fail`` raises CorruptionError at the first damage; ``rows`` delivers whole records, and
     table ``damage`` has the rest; ``skip`` leaves entries out as well whose digest fails.
     ``fail_on_data_loss``: whether a stream stops at a log that went away before it was read. ``secrets``
@@ -57,6 +57,7 @@ class TableOptions:
     metadata: str | None = None
     bookie: str | None = None
     without_indexes: frozenset[str] = frozenset()
+    without_files: frozenset[str] = frozenset()
     stored_digests: str | None = None
     digest_secret: bytes | None = field(default=None, repr=False)
     damage: str = "fail"
@@ -209,7 +210,7 @@ def parse_options(given: Mapping[str, str]) -> TableOptions:
             values[name] = _bytes_of(key, text)
         elif name == "digest_secret":
             values[name] = _parse_secret(key, text)
-        elif name == "without_indexes":
+        elif name in ("without_indexes", "without_files"):
             values[name] = _parse_paths(key, text)
         elif name in ("only_bad", "secrets", "fail_on_data_loss"):
             values[name] = parse_flag(key, text)

@@ -71,10 +71,12 @@ class Bookies:
 def log_files(filesystem: FileSystem, paths: Sequence[str], options: TableOptions) -> list[SplitFile]:
     """List the entry logs that ``paths`` stand for and the options want. Raises as ``targets.entry_logs``."""
     bookies = Bookies(filesystem, options.bookie)
+    left_out = {abspath(path) for path in options.without_files}
     return [
         SplitFile(log.path, log.directory, bookies.of(log.directory), log.log_id, log.size_bytes)
         for log in _logs(filesystem, paths)
-        if not options.log_ids or log.log_id in options.log_ids
+        if (not options.log_ids or log.log_id in options.log_ids)
+        and not (left_out and abspath(log.path) in left_out)
     ]
 
 
@@ -91,6 +93,7 @@ def journal_files(filesystem: FileSystem, paths: Sequence[str], options: TableOp
     if not paths:
         return []
     bookies = Bookies(filesystem, options.bookie)
+    left_out = {abspath(path) for path in options.without_files}
     return [
         SplitFile(
             journal.path,
@@ -100,6 +103,7 @@ def journal_files(filesystem: FileSystem, paths: Sequence[str], options: TableOp
             journal.size_bytes,
         )
         for journal in journals(filesystem, paths)
+        if not (left_out and abspath(journal.path) in left_out)
     ]
 
 

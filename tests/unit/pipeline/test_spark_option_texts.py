@@ -13,6 +13,7 @@ GIVEN = [
     TableOptions(ledgers=((3, 3), (7, 90)), damage="rows", digest="crc32c"),
     TableOptions(metadata="zk://host:2181/ledgers", bookie="b:1", password=b"secret"),
     TableOptions(without_indexes=frozenset({"/data/a, b/current", '/data/"c"/current'})),
+    TableOptions(without_files=frozenset({"/data/a, b/current/0.log"})),
 ]
 
 

@@ -198,6 +198,7 @@ def test_a_summary_that_is_no_summary_is_named(tmp_path: Path) -> None:
         '{"guards": 5}',
         '{"guards": [5]}',
         '{"unread_indexes": true}',
+        '{"unread_files": [7]}',
         '{"logs_gone": "many"}',
         '{"logs_gone": []}',
         '{"job": 5}',
