@@ -31,7 +31,7 @@ from bkctl.errors import NotFoundError
 from bkctl.pipeline.index_spaces import IndexPlace, index_spaces
 from bkctl.pipeline.locations import is_url, local_path
 from bkctl.pipeline.out_directory import MARK_NAME, SUMMARY_NAME
-from bkctl.pipeline.tables.places import Bookies, CookieFacts, cookie_facts, outermost_folders
+from bkctl.pipeline.tables.places import Bookies, CookieFacts, cookie_facts, folders_around, outermost_folders
 from bkctl.pipeline.task_calls import (
     DirectoryAnswer,
     FilesTask,
@@ -125,27 +125,29 @@ class Survey:
         Paths may overlap: what a folder around another one holds as well is not read twice.
         """
         kind = KIND_OF.get(source)
-        found: dict[str, frozenset[str]] = {}
+        found: dict[str, set[str]] = {}
         for path in self.paths:
             if kind is None or kind in path.kinds:
                 here = os.path.abspath(path.path)
                 holding = [one.path for one in path.directories if kind is None or _holds(one, kind)]
-                for folder in outermost_folders(here, holding) if path.directories else [here]:
-                    inside = frozenset(one for one in holding if _is_within(one, folder))
-                    found[folder] = found.get(folder, frozenset()) | (inside or {os.path.dirname(folder)})
+                folders = outermost_folders(here, holding) if path.directories else [here]
+                for folder, inside in _held_by(folders, holding).items():
+                    found.setdefault(folder, set()).update(inside or {os.path.dirname(folder)})
         return tuple(
             folder
             for folder, held in found.items()
-            if not any(_is_within(folder, other) and held <= more for other, more in _others(found, folder))
+            if not any(held <= found.get(outer, set()) for outer in folders_around(folder))
         )
 
 
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
-
-
-def _others(found: Mapping[str, frozenset[str]], folder: str) -> Iterator[tuple[str, frozenset[str]]]:
-    return ((other, held) for other, held in found.items() if other != folder)
+def _held_by(folders: Iterable[str], directories: Iterable[str]) -> dict[str, list[str]]:
+    """Return which of some directories each folder is, or has in it."""
+    held: dict[str, list[str]] = {folder: [] for folder in folders}
+    for directory in directories:
+        for folder in (directory, *folders_around(directory)):
+            if folder in held:
+                held[folder].append(directory)
+    return held
 
 
 def _holds(directory: BookieDirectory, kind: str) -> bool:

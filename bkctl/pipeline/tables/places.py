@@ -6,7 +6,7 @@ A directory belongs to the bookie that its cookie (``VERSION``) names. An index 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from posixpath import abspath, basename, commonpath, dirname, join, normpath, relpath
 
@@ -161,11 +161,18 @@ def outermost_folders(top: str, found: Sequence[str]) -> list[str]:
     """List the folders of the bookies that some directories below ``top`` belong to, without those inside of
     others."""
     folders = sorted({normpath(_bookie_folder(top, current)) for current in found})
-    kept: list[str] = []
+    kept: dict[str, None] = {}
     for folder in folders:
-        if not any(folder.startswith(f"{outer.rstrip('/')}/") for outer in kept):
-            kept.append(folder)
-    return kept
+        if not any(outer in kept for outer in folders_around(folder)):
+            kept[folder] = None
+    return list(kept)
+
+
+def folders_around(path: str) -> Iterator[str]:
+    """Yield the folders that a path lies in, the nearest first."""
+    while (outer := dirname(path)) not in ("", path):
+        yield outer
+        path = outer
 
 
 def _bookie_folder(top: str, current: str) -> str:

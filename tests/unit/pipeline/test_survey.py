@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from bkctl.errors import NotFoundError, UsageError
 from bkctl.pipeline.local_engine import LocalEngine
-from bkctl.pipeline.survey import bookies_table, folded_ranges, noted_logs_gone, notes_of_logs, survey
+from bkctl.pipeline.survey import (
+    LOGS,
+    Survey,
+    SurveyedPath,
+    bookies_table,
+    folded_ranges,
+    noted_logs_gone,
+    notes_of_logs,
+    survey,
+)
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.registry import table_named
+from bkctl.scan.directory import BookieDirectory, LogFile
 from bkctl.vfs import PosixFileSystem
 from tests.support.s3_server import s3_bucket
 
@@ -88,6 +99,18 @@ def test_tasks_read_what_overlapping_paths_hold_once(tmp_path: Path, more: str) 
             ]
             found = sorted(file.path for split in splits for file in split.files)
             assert found == sorted(map(str, tmp_path.rglob("current/?.log")))
+
+
+def test_folders_of_many_bookies_take_time_in_proportion() -> None:
+    bookies = 8_000
+    directories = tuple(
+        BookieDirectory(f"/fleet/{number}/ledgers/current", (LogFile("0.log", 0, 0),), (), (), ())
+        for number in range(bookies)
+    )
+    paths = [SurveyedPath(top, frozenset({LOGS}), 0, directories) for top in ("/fleet", "/")]
+    started = time.process_time()
+    assert len(Survey(tuple(paths), (), by_tasks=True).folders_of("runs")) == bookies
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("remote", [False, True])
