@@ -141,7 +141,16 @@ def test_a_log_in_quarantine_is_unknown_and_comes_back(
     assert run_cli("repair", "undo", bookie.root, "--yes").exit_code == 4
     assert run_cli(*words, "--release", "--yes").exit_code == 0
     assert readable(bookie.root).items() >= whole.items()
-    assert run_cli("entrylog", "quarantine", bookie.root, "--list", "-o", "json").stdout.strip() == "[]"
+    none = run_cli("entrylog", "quarantine", bookie.root, "--list", "-o", "json")
+    assert (none.stdout.strip(), none.stderr) == (
+        "[]",
+        "bkctl: logs in quarantine in 3 directories, nothing found\n",
+    )
+    one = run_cli("entrylog", "quarantine", "0x1c", bookie.root, "--list")
+    assert (one.stdout, one.stderr) == (
+        "",
+        "bkctl: log 1c.log in quarantine in 3 directories, nothing found\n",
+    )
 
 
 @pytest.mark.parametrize("release", [False, True])

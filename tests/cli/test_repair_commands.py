@@ -163,6 +163,8 @@ def test_behind_a_start_it_is_refused_with_the_reason(run_cli: Run, bookie: Trut
     )
     assert not list(bookie.root.rglob(REPAIRS_NAME))
     assert rows(run_cli("repair", "log", bookie.root, "-o", "json")) == []
+    none = run_cli("repair", "log", bookie.root)
+    assert (none.stdout, none.stderr) == ("", "bkctl: repairs on record in 3 directories, nothing found\n")
 
 
 def test_behind_another_command_it_is_refused(run_cli: Run, bookie: TruthfulBookie) -> None:

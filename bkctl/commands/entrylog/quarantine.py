@@ -10,8 +10,9 @@ from bkctl.commands.entrylog.log_target import log_target
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
-from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.commands.frame.output import Format, Key, Schema, write_rows
 from bkctl.errors import UsageError
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def quarantine_command(
     filesystem = PosixFileSystem()
     paths, log_id = log_target(targets)
     if listed:
-        write_rows(_listed(filesystem, paths, log_id), QUARANTINE_SCHEMA, output)
+        _write_list(filesystem, paths, log_id, output)
         return
     if not reason.isprintable():
         raise UsageError("--reason: a text without control characters")
@@ -104,21 +105,29 @@ def _row(move: Move, action: str, reason: str) -> dict[str, Any]:
     }
 
 
-def _listed(filesystem: PosixFileSystem, paths: list[str], log_id: int | None) -> list[dict[str, Any]]:
+def _write_list(
+    filesystem: PosixFileSystem, paths: list[str], log_id: int | None, output: Format | None
+) -> None:
     from bkctl.scan.files.paths import directories
     from bkctl.scan.quarantined_logs import quarantined_logs
 
-    return [
+    places = [directory.path for directory in directories(filesystem, paths)]
+    looked_in = counted(len(places), "directory", "directories")
+    wanted = "logs" if log_id is None else f"log {log_id:x}.log"
+    rows = [
         {
             "action": "in_quarantine",
-            "dir": directory.path,
+            "dir": place,
             "log_id": each.log.log_id,
             "path": each.log.path,
             "bytes": each.log.size_bytes,
             "reason": None if each.manifest is None else each.manifest.reason,
             "salvaged_to": None if each.manifest is None else each.manifest.salvaged_to,
         }
-        for directory in directories(filesystem, paths)
-        for each in quarantined_logs(filesystem, directory.path)
+        for place in places
+        for each in quarantined_logs(filesystem, place)
         if log_id in (None, each.log.log_id)
     ]
+    write_rows(
+        rows, QUARANTINE_SCHEMA, output, clean=lambda: f"{wanted} in quarantine in {looked_in}, nothing found"
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ def log_command(paths: PathsArgument, output: OutputOption = None) -> None:
     from bkctl.scan.files.paths import directories
 
     filesystem = PosixFileSystem()
-    records = read_records(filesystem, [each.path for each in directories(filesystem, paths)])
+    places = [each.path for each in directories(filesystem, paths)]
+    records = read_records(filesystem, places)
     reasons = reasons_against(filesystem, records.found)
     rows = [_row(repair, reason) for repair, reason in zip(records.found, reasons, strict=True)]
     rows += map(_damaged_row, records.damaged)
-    write_rows(rows, LOG_SCHEMA, output, nothing="no repairs")
+    looked_in = counted(len(places), "directory", "directories")
+    write_rows(rows, LOG_SCHEMA, output, clean=lambda: f"repairs on record in {looked_in}, nothing found")
 
 
 def _row(repair: FoundRepair, reason: str | None) -> dict[str, Any]:
