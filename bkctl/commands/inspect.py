@@ -41,7 +41,7 @@ def inspect_command(path: PathArgument, output: OutputOption = None) -> None:
     found = list(inspect(PosixFileSystem(), path))
     refuse_unknown(found)
     table = chosen_format(output) is Format.TABLE
-    write_rows((_row(inspection, table) for inspection in found), SCHEMA, output)
+    write_rows((_row(inspection, table) for inspection in found), SCHEMA, output, folds=False)
     if any(inspection.problem for inspection in found):
         raise typer.Exit(1)
 
@@ -49,7 +49,7 @@ def inspect_command(path: PathArgument, output: OutputOption = None) -> None:
 def _row(inspection: Inspection, table: bool) -> dict[str, Any]:
     facts: Any = inspection.facts
     if table:
-        facts = ", ".join(f"{key} {_phrase(value)}" for key, value in facts.items() if value is not None)
+        facts = [f"{key} {_phrase(value)}" for key, value in facts.items() if value is not None]
     row = {
         "path": inspection.path,
         "kind": inspection.kind.value,

@@ -126,13 +126,15 @@ def drawn(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> str:
     return stream.getvalue()
 
 
-def on_a_screen(monkeypatch: pytest.MonkeyPatch, columns: int, rows: list[dict[str, object]]) -> str:
+def on_a_screen(
+    monkeypatch: pytest.MonkeyPatch, columns: int, rows: list[dict[str, object]], *, folds: bool = True
+) -> str:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
     screen = Screen()
     monkeypatch.setattr(sys, "stdout", screen)
     keys = tuple(Key(name, "", "") for name in rows[0])
-    write_rows(rows, keys, Format.TABLE)
+    write_rows(rows, keys, Format.TABLE, folds=folds)
     return re.sub(r"\x1b\[\d*m", "", screen.getvalue())
 
 
@@ -163,6 +165,16 @@ def test_a_narrow_terminal_gets_every_value_whole(monkeypatch: pytest.MonkeyPatc
     assert "1795303760400" in wide
     assert "OPEN" in wide
     assert wide.splitlines()[0].split() == [name.removesuffix("_bytes") for name in rows[0]]
+
+
+def test_a_table_that_does_not_fold_is_drawn_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[dict[str, object]] = [{"path": "/data/" + "x" * 40, "facts": ["version 1", "ledgers 4"]}]
+    wide = on_a_screen(monkeypatch, 80, rows, folds=False)
+    assert wide.split()[:2] == ["path", "facts"]
+    assert on_a_screen(monkeypatch, 60, rows).split()[:2] == ["path", "facts"]
+    assert on_a_screen(monkeypatch, 60, rows, folds=False) == (
+        f"path   /data/{'x' * 40}\nfacts  version 1\n       ledgers 4\n"
+    )
 
 
 def test_a_row_has_no_line_for_what_only_rows_of_another_kind_say(monkeypatch: pytest.MonkeyPatch) -> None:

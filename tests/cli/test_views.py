@@ -271,6 +271,14 @@ def test_eighty_columns_and_colours(tmp_path: Path) -> None:
     assert "KiB" in listed
 
 
+def test_inspect_breaks_no_path_on_eighty_columns() -> None:
+    bookie = DEMO / "bookie1"
+    seen = on_terminal("inspect", str(bookie), NO_COLOR="1")
+    for name in ("ledgers/current/VERSION", "journal/current/VERSION", "ledgers/current/lastMark"):
+        assert f"path   {bookie / name}\n" in seen
+    assert "\n       journal_dirs /data/bookkeeper/bookie1/journal\n" in seen
+
+
 def test_quiet_leaves_rows_and_errors(run_cli: Any, tmp_path: Path) -> None:
     words = ("entrylog", "verify", DEMO / "bookie1", "-o", "csv")
     loud, quiet = run_cli(*words), run_cli("--quiet", *words)

@@ -93,7 +93,7 @@ def get_command(
         raise UsageError("name a PATH, or a metadata store (--metadata, --conf)")
     with ExitStack() as stack:
         found = _found(stack, names, cluster, has_store=has_store)
-        write_rows((_row(one) for one in found), SCHEMA, output)
+        write_rows((_row(one) for one in found), SCHEMA, output, folds=False)
 
 
 def _has_store(cluster: ClusterOptions) -> bool:

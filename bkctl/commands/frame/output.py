@@ -23,6 +23,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO
 
@@ -91,15 +92,17 @@ def write_rows(
     *,
     nothing: str = _NOTHING,
     clean: Callable[[], str] | None = None,
+    folds: bool = True,
 ) -> int:
     """Write many rows and return how many there were, those included that the line does not want to see.
 
     ``nothing`` is said on stderr in place of an empty table. Rows of a check are what it found: where there
     are none ``clean`` says in every format what was checked, because silence could as well mean that nothing
-    was; it is called behind the last row.
+    was; it is called behind the last row. ``folds``: a table on a terminal folds long text into its column;
+    else it is written row by row where it does not fit as it is, which suits columns of long paths.
     """
     writers: dict[Format, Callable[[Iterator[Row], Schema, TextIO], int]] = {
-        Format.TABLE: _write_table,
+        Format.TABLE: partial(_write_table, folds=folds),
         Format.JSON: _write_array,
         Format.NDJSON: _write_ndjson,
         Format.CSV: _write_csv,
@@ -253,14 +256,14 @@ def _write_csv(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
     return count
 
 
-def _write_table(rows: Iterator[Row], schema: Schema, stream: TextIO) -> int:
+def _write_table(rows: Iterator[Row], schema: Schema, stream: TextIO, *, folds: bool) -> int:
     count = 0
     while page := list(islice(rows, PAGE_ROWS)):
         names = [key.key for key in schema if any(key.key in row for row in page)]
         cells = [[escaped(human(name, row.get(name))) for name in names] for row in page]
         # Rows that have nothing in a column do not say which kind of column it is.
         filled = {name: row[name] for row in reversed(page) for name in names if row.get(name) is not None}
-        if not _drawn(names, cells, stream, filled):
+        if not _drawn(names, cells, stream, filled, folds=folds):
             for number, row in enumerate(page, count):
                 stream.write("\n" if number else "")
                 # A key that is empty here, and filled in other rows, belongs to rows of another kind.
@@ -293,7 +296,7 @@ def _write_fields(row: Row, stream: TextIO) -> None:
             stream.write(f"{'' if number else headings[name]:<{width}}  {text}".rstrip() + "\n")
 
 
-def _drawn(names: list[str], cells: list[list[str]], stream: TextIO, first: Row) -> bool:
+def _drawn(names: list[str], cells: list[list[str]], stream: TextIO, first: Row, *, folds: bool) -> bool:
     """Draw a table, unless the terminal is too narrow for it; ``first`` has a value of each column."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -314,7 +317,7 @@ def _drawn(names: list[str], cells: list[list[str]], stream: TextIO, first: Row)
     for name, title, column in zip(names, headings, zip(*cells, strict=True), strict=True):
         number = type(first.get(name)) in (int, float)
         longest = max(map(len, column))
-        least = max(len(title), longest if number else min(longest, TEXT_WIDTH_MIN))
+        least = max(len(title), min(longest, TEXT_WIDTH_MIN) if folds and not number else longest)
         needed += least
         justify: Literal["right", "left"] = "right" if number else "left"
         table.add_column(title, justify=justify, no_wrap=number, overflow="fold", min_width=least)
