@@ -75,7 +75,8 @@ class LostIndex:
     The entry, which stands in ``log``, is one that nothing but the logs has; with ``logs_lost``, ``log`` is a
     journal, and the entry stands in front of the last mark. Without an entry, ``log`` is where another
     directory of the bookie has its databases. With ``shows``, ``log`` is something else that is left, and
-    this is what it shows.
+    this is what it shows. ``may_be_new``: a directory that was added behind the others, as Java's bookie does
+    with ``allowStorageExpansion``, looks the same until its first flush.
     """
 
     number: int
@@ -86,6 +87,7 @@ class LostIndex:
     entry: int | None
     logs_lost: bool = False
     shows: str = ""
+    may_be_new: bool = False
 
     @property
     def rows_lost(self) -> bool:
@@ -198,7 +200,7 @@ class _Search:
         if (record := _flushed(fs, place, parts, self._journals, of_place, counts)) is not None:
             return found(*record, logs_lost=True)
         if not logs and (beside := _begun_beside(fs, self._places, number, parts)) is not None:
-            return found(beside, None, None, logs_lost=True)
+            return found(beside, None, None, logs_lost=True, may_be_new=not _has_mark(fs, place))
         if cluster is None or parts.get(LEDGERS) != "gone":
             return None
         placed = _placed(fs, place, cluster, of_place)

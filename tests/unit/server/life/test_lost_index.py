@@ -322,8 +322,10 @@ def test_a_directory_that_was_emptied_beside_another_is_lost(tmp_path: Path, kep
         if path.name not in kept:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     for _ in range(2):
-        with pytest.raises(RefusedError, match=r"ledgers is gone.*/ledgers/current has.*--accept-loss"):
+        with pytest.raises(RefusedError, match=r"ledgers is gone.*/ledgers/current has.*--accept-loss") as it:
             bookie.start()
+        # A mark was written there: it is not new.
+        assert ("only added" in str(it.value)) == ("lastMark" not in kept)
     # The loss is that of the entries of a ledger which the cluster still places there.
     place_on(bookie, LEDGER)
     with EmbeddedBookie(tmp_path, overrides=two, accept_loss=True) as accepting:
@@ -331,6 +333,32 @@ def test_a_directory_that_was_emptied_beside_another_is_lost(tmp_path: Path, kep
         assert accepting.report.recovery.lost_indexes == 1
         with DemoClient(accepting.port) as client:
             assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+    with bookie:
+        pass
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["gone", "empty"])
+def test_a_directory_that_was_added_in_front_of_its_first_flush_starts_as_the_refusal_says(
+    tmp_path: Path, emptied: bool
+) -> None:
+    """As a bookie of Java's leaves it that is killed; a directory that has lost all looks the same."""
+    two = {"ledgerDirectories": f"{tmp_path}/ledgers,{tmp_path}/more"}
+    bookie = EmbeddedBookie(tmp_path, overrides=two)
+    with bookie, DemoClient(bookie.port) as client:
+        client.add(LEDGER + 1, range(10))
+    place_on(bookie, LEDGER + 1)
+    for path in (tmp_path / "more/current").iterdir():
+        if path.is_file() and path.name != "VERSION":
+            path.unlink()
+    lose(tmp_path / "more/current", ("ledgers", "locations"), emptied=emptied)
+    with pytest.raises(RefusedError, match=r"only added .* never had an entry, .*: start with --accept-loss"):
+        bookie.start()
+    with EmbeddedBookie(tmp_path, overrides=two, accept_loss=True) as accepting:
+        assert accepting.report is not None
+        assert accepting.report.recovery.limbo_ledgers == 0
+        with DemoClient(accepting.port) as client:
+            assert len(client.read(LEDGER + 1, range(10)).bodies) == 10
+            assert client.read(LEDGER, range(1)).refused == {0: ResultCode.NO_LEDGER}
     with bookie:
         pass
 
