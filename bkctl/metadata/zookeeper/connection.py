@@ -166,6 +166,8 @@ class Connection:
         #: Set while there is a connection, and for good by a close: nobody waits for what will not come.
         self._up = threading.Event()
         self._closed = False
+        self._newest_transaction = 0
+        self._noting = threading.Lock()
         self._ending = threading.Lock()
         retry = KazooRetry(
             max_tries=-1,
@@ -214,9 +216,11 @@ class Connection:
 
     @property
     def last_transaction(self) -> int:
-        """The newest transaction that the server's answers have shown so far."""
-        number: int = self._client.last_zxid
-        return number
+        """The newest transaction that the server's answers have shown so far, also in earlier sessions."""
+        with self._noting:
+            # kazoo forgets it with a session that has ended.
+            self._newest_transaction = max(self._newest_transaction, self._client.last_zxid)
+            return self._newest_transaction
 
     def wait_connected(self, timeout_s: float) -> None:
         """Wait for a connection. Raises ConnectionLostError when there is none after ``timeout_s``."""
@@ -224,6 +228,8 @@ class Connection:
             raise ConnectionLostError("not connected", sent=False)
 
     def _changed(self, state: str) -> None:
+        # This is called before the client forgets a session that has ended.
+        _ = self.last_transaction
         if state == KazooState.CONNECTED:
             self._up.set()
             self._on_connected()

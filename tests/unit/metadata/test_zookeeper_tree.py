@@ -251,6 +251,21 @@ def test_a_rewrite_whose_answer_was_lost_leaves_what_somebody_has_made_since(
     assert data_at(tree, path) == b"theirs"
 
 
+def test_a_rewrite_whose_answer_was_lost_succeeds_at_the_beginning_of_another_session(
+    proxy: Proxy, tree: ZooKeeperTree, path: str
+) -> None:
+    """The node is known from the session before, which has ended."""
+    tree.create(path, b"0")
+    session = tree.session()
+    kept = KazooClient(f"127.0.0.1:{proxy.port}", client_id=tree._connection._client.client_id)
+    kept.start()
+    kept.stop()
+    kept.close()
+    until(lambda: tree.session() != session, "no other session")
+    proxy.lose_the_answer_to(SET)
+    assert tree.set(path, b"1", 0) == 1
+
+
 def test_a_mark_whose_answer_was_lost_leaves_what_somebody_has_made_since(
     proxy: Proxy, tree: ZooKeeperTree, other: ZooKeeperTree, path: str
 ) -> None:
