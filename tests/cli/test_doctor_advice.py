@@ -58,3 +58,30 @@ def test_advice_without_steps_is_split_into_sentences() -> None:
         "          bkctl d",
     ]
     assert list(advice_lines("do:", {"instead": "mount it", "steps": []})) == ["  do:       mount it"]
+
+
+def test_a_command_within_a_sentence_stands_behind_it() -> None:
+    text = (
+        "put the log in its place again, from where it was moved, or from a copy. "
+        "Only if it is lost for good, 'bkctl bookie start --accept-loss' starts without it; "
+        "'bkctl a' or 'bkctl b' (not 'bkctl c')"
+    )
+    assert list(advice_lines("do:", {"instead": text, "steps": []})) == [
+        "  do:",
+        "    - Put the log in its place again, from where it was moved, or from a copy",
+        "    - Only if it is lost for good, this starts without it:",
+        "          bkctl bookie start --accept-loss",
+        "    - 'bkctl a' or 'bkctl b' (not 'bkctl c')",
+    ]
+
+
+def test_each_way_to_go_on_is_a_step_with_its_command(run_cli: Run, bookie: DoctoredBookie) -> None:
+    quarantine = ("entrylog", "quarantine", "1.log", bookie.ledgers)
+    assert run_cli(*quarantine, "--yes").exit_code == 0
+    lines = run_cli("doctor", bookie.root, "--only", "leftovers", "-o", "table").stdout.splitlines()
+    commands = [line.strip() for line in lines if line.startswith(" " * 10)]
+    assert commands == [
+        f"bkctl entrylog quarantine 1.log {bookie.ledgers} --release",
+        f"bkctl entrylog salvage 1.log {bookie.ledgers}",
+    ]
+    assert run_cli(*quarantine, "--release", "--yes").exit_code == 0

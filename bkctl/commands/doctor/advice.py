@@ -11,6 +11,7 @@ _WIDTH = 110
 _PIECES = re.compile(r"'bkctl [^']*'|[()]|[;.] |[^'();.]+|.", re.DOTALL)
 #: A command in parentheses, or one that ends its step.
 _APART = re.compile(r" \('(bkctl [^']*)'\)|:? '(bkctl [^']*)'$")
+_WITHIN = re.compile(r"'(bkctl [^']*)'(?![^(]*\))")
 
 
 def advice_lines(title: str, row: Mapping[str, Any]) -> Iterator[str]:
@@ -51,8 +52,14 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _apart(step: str) -> tuple[str, str | None]:
-    """Return a step without its command, and the command, if it has one that can be taken out."""
+    """Return a step without its command, and the command, if it has one that can be taken out.
+
+    "This" stands in the place of a command within a sentence, unless there are several.
+    """
     found = _APART.search(step)
-    if found is None:
+    if found is not None:
+        return step[: found.start()] + step[found.end() :], found[1] or found[2]
+    commands = _WITHIN.findall(step)
+    if len(commands) != 1:
         return step, None
-    return step[: found.start()] + step[found.end() :], found[1] or found[2]
+    return _WITHIN.sub("this", step), commands[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
-from bkctl.admin.next_step import ended_by, not_ended
+from bkctl.admin.next_step import bkctl_line, ended_by, not_ended
 from bkctl.admin.repairs.repair_records import read_records
 from bkctl.admin.repairs.repair_undo import unfinished
 from bkctl.codec.repair_record import RepairState
@@ -23,10 +23,10 @@ def quarantined(exam: Examination, directory: str) -> Iterator[Finding]:
             instead = "remove it when its entries are back from the other replicas; no command does"
         else:
             found, severity = "a log in quarantine: reads of its entries fail", Severity.WARNING
-            instead = (
-                "'bkctl entrylog quarantine LOG DIR --release' brings it back, 'bkctl entrylog salvage LOG "
-                "DIR' copies what proves itself to another log"
-            )
+            log = f"{each.log.log_id:x}.log"
+            release = bkctl_line("entrylog", "quarantine", log, directory, "--release")
+            salvage = bkctl_line("entrylog", "salvage", log, directory)
+            instead = f"'{release}' brings it back; '{salvage}' copies what proves itself to another log"
         yield Finding(
             "leftovers",
             Kind.LOG_IN_QUARANTINE,

@@ -25,15 +25,15 @@ INSTEAD = {
     Kind.POSITION_UNKNOWN: "name all directories of the bookie, with their cookies: then it can be checked",
     Kind.DAMAGED_LOG: LOG_INSTEAD,
     Kind.QUARANTINED_LOCATION: (
-        "whoever set the log aside decides: 'bkctl entrylog quarantine LOG DIR --release' brings it back, "
+        "whoever set the log aside decides; 'bkctl entrylog quarantine LOG DIR --release' brings it back; "
         "'bkctl entrylog salvage LOG DIR' copies what proves itself; until then reads of the entry fail"
     ),
     Kind.SALVAGED_LOCATION: (
         "the entry is lost here, and its ledger is in limbo: bring it back from the other replicas"
     ),
     Kind.LOST_INDEX: (
-        "rebuild it, and name the kind of storage, because nothing here shows it: 'bkctl index rebuild DIR "
-        "--storage db' for DbLedgerStorage, '--storage idx' for Sorted- and InterleavedLedgerStorage"
+        "rebuild it, and name the kind of storage, because nothing here shows it (db for DbLedgerStorage, "
+        "idx for Sorted- and InterleavedLedgerStorage): 'bkctl index rebuild DIR --storage KIND'"
     ),
     Kind.EMPTIED_DIRECTORY: (
         "bring back what was there, or mount the disk that has it. Only where that is lost: take the cookie "
