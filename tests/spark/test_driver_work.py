@@ -133,3 +133,13 @@ def test_a_path_that_holds_nothing_of_a_bookie_is_refused_by_tasks_too(
         (tmp_path / "nothing" / f"{number}.txt").write_text("")
     with pytest.raises(UsageError, match="no journal, entry log"):
         ran(spark, "verify", [tmp_path / "nothing"], tmp_path / "out")
+
+
+def test_tasks_that_look_leave_out_a_log_that_cannot_be_opened(spark: SparkSession, tmp_path: Path) -> None:
+    """A link that leads to itself: no process can open it."""
+    folder = fleet(tmp_path / "fleet", 3)
+    log = folder / "bookie1" / "ledgers" / "current" / "1.log"
+    log.unlink()
+    log.symlink_to(log.name)
+    told = ran(spark, "stats", [folder], tmp_path / "out")
+    assert (told.verdict, told.unread_files) == ("unexamined", (str(log),))
