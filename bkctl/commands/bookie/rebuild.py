@@ -167,14 +167,14 @@ def _file_intents(lost: LostDisk, store: MetadataStore) -> list[Intent]:
     files = lost.index_files
     if files is None:
         return []
-    made = [changes_database(f"{path}/{number:x}") for path in files.new for number in range(256)]
-    made += [changes_file(f"{path}/{LAST_ID_NAME}") for path in files.new_logs]
-    if not lost.lost_journals or not files.there:
-        return made
     filesystem = PosixFileSystem()
-    ledgers = _rebuild(store, lost, lambda count: None).ledgers()
     known = LimboFiles(filesystem, files)
-    there = [ledger for ledger in ledgers if not files.new or known.has(ledger)]
+    made = [changes_database(f"{path}/{number:x}") for path in known.made_first for number in range(256)]
+    made += [changes_file(f"{path}/{LAST_ID_NAME}") for path in files.new_logs]
+    if not files.there or not (lost.lost_journals or known.were_lost):
+        return made
+    ledgers = _rebuild(store, lost, lambda count: None).ledgers()
+    there = [ledger for ledger in ledgers if not known.made_first or known.has(ledger)]
     return made + header_intents(filesystem, files.there, there)
 
 

@@ -15,7 +15,8 @@ ledgers during the repair, and a kill at any time leaves the ledgers in limbo.
 Where a journal directory is lost and ledger directories are still there, entries that only the journal had
 may be missing in any ledger that writes to it. So each of these ledgers is fenced and in limbo in the
 directories that are there, too, and the last marks of the journal begin at zero: the journal that they name
-is gone.
+is gone. Where such a directory has lost the rows of its ledgers as well, these rows would hide that from the
+next start. So there every ledger gets a row in limbo that the metadata place there, whichever journal it has.
 
 The order is: a marker in each new directory, rows (synced), last marks, cookies, markers away. A run that was
 killed leaves directories without a cookie, on which no bookie starts. The marker in them shows the next run
@@ -25,7 +26,7 @@ that it may use them again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from posixpath import join
@@ -42,7 +43,7 @@ from bkctl.directories.placement import LedgerDirectory
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.kvstore.base import KeyValueStore, Operation, Put, note_written
 from bkctl.metadata.api import MetadataStore, StoredLedger
-from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME, current, home_of
+from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME, current, home_of, is_key_value_store
 from bkctl.scan.index_databases import LEDGERS
 from bkctl.server.life import own_directories as directories
 from bkctl.server.life.identity import SystemHostNames, bookie_id, candidate_ids
@@ -259,8 +260,10 @@ class DiskRebuild:
 
     def count(self) -> RebuiltRows:
         """Return what :meth:`run` would write."""
-        rows = RebuiltRows()
-        for _ in self._rows(rows) if self._files is None else self._file_rows(rows):
+        rows, fs = RebuiltRows(), self._fs
+        places = ((one.number, join(current(one.index), LEDGERS)) for one in self._lost.survivors)
+        rowless = {number for number, path in places if not is_key_value_store(fs, path)}
+        for _ in self._rows(rows, rowless) if self._files is None else self._file_rows(rows):
             pass
         return rows
 
@@ -306,7 +309,8 @@ class DiskRebuild:
                 if one.number >= 0:
                     stores[one.number] = self._open(join(current(one.index), LEDGERS))
                     batches[one.number] = []
-            for number, ledger, key in self._rows(rows):
+            rowless = {one.number for one in self._lost.survivors if stores[one.number].never_written}
+            for number, ledger, key in self._rows(rows, rowless):
                 batches[number].append(_limbo_row(stores[number], ledger, key))
                 if len(batches[number]) >= _BATCH_ROWS:
                     stores[number].write(batches[number], sync=True)
@@ -319,8 +323,11 @@ class DiskRebuild:
             for store in stores.values():
                 store.close()
 
-    def _rows(self, rows: RebuiltRows) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the number of its directory, the id and the key of each ledger that may lack something."""
+    def _rows(self, rows: RebuiltRows, rowless: Container[int]) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the number of its directory, the id and the key of each ledger that may lack something.
+
+        ``rowless`` are the numbers of directories that are there and have lost the rows of their ledgers.
+        """
         lost = self._lost
         paths = {one.number: one.path for one in lost.directories if one.number >= 0}
         survivors = {one.number: one.path for one in lost.survivors}
@@ -329,7 +336,7 @@ class DiskRebuild:
             self._advance(1)
             number = ledger % lost.ledger_directories
             path = paths.get(number)
-            if path is None and lost.is_written_to_lost_journal(ledger):
+            if path is None and (number in rowless or lost.is_written_to_lost_journal(ledger)):
                 path = survivors.get(number)
             if path is None or stored is None:
                 continue
@@ -346,10 +353,11 @@ class DiskRebuild:
         home = next(iter((*lost.survivors, *lost.directories))).path
         if lost.index_files.new:
             home = home_of(lost.index_files.new[0])
+        files_are_lost = bool(lost.index_files.new) or self._files.were_lost
         ledgers = self._metadata.ledgers
         for ledger, stored in ledgers.read_ledgers(ledgers.ledgers()):
             self._advance(1)
-            file_is_lost = bool(lost.index_files.new) and not self._files.has(ledger)
+            file_is_lost = files_are_lost and not self._files.has(ledger)
             if stored is None or not (file_is_lost or lost.is_written_to_lost_journal(ledger)):
                 continue
             key = self._key(stored, rows)

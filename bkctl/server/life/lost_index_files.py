@@ -20,6 +20,7 @@ from posixpath import join
 from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader
 from bkctl.codec.last_id import LAST_ID_NAME, encode_last_id
 from bkctl.engine.interleaved_storage.index_files import IndexFiles, IndexFileSettings
+from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.errors import CorruptionError
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index_rows import IndexDamage
@@ -60,6 +61,17 @@ class LimboFiles:
             trees = [IdxTree(self._fs, directory) for directory in self._directories.there]
             self._known = {ledger for tree in trees for ledger in tree.files()[1]}
         return ledger in self._known
+
+    @property
+    def were_lost(self) -> bool:
+        """Whether a directory that is there has no trace of a file: it has lost them, or never had one."""
+        return any(not was_written(self._fs, [directory]) for directory in self._directories.there)
+
+    @property
+    def made_first(self) -> tuple[str, ...]:
+        """The directories in which the files that are made will be the first ones."""
+        made, new = self._directories.made_in, self._directories.new
+        return tuple(path for path in made if path in new or not was_written(self._fs, [path]))
 
     def write(self, rows: Iterable[tuple[int, bytes]]) -> None:
         """Put ledgers, each with its key, into limbo, durably: in their file, or in one without slots."""

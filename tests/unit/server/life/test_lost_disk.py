@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import pytest
@@ -221,6 +221,41 @@ def test_a_kill_while_a_lost_journal_is_made_again() -> None:
             machine.rebuild().run()
         assert sorted(machine.rows("/l0") | machine.rows("/l1")) == [0, 1, 2, 4, 5, 7]
         assert not machine.find().directories
+
+
+def with_two_journals(machine: Machine, **keys: str) -> Machine:
+    """Give a machine a second journal directory, which is there; ``/j`` is that of the even ledgers."""
+    machine.config = configuration(journalDirectories="/j,/k", **keys)
+    machine.cookie = replace(machine.cookie, journal_dirs="/j,/k")
+    stored = machine.store.cookies.read_cookie(ME)
+    assert stored is not None
+    machine.store.cookies.update_cookie(ME, encode_cookie(machine.cookie), stored.version)
+    machine.fs.make_directories("/k/current")
+    for path in ("/k", "/l0", "/l1"):
+        machine.fs.replace(f"{path}/current/VERSION", encode_cookie(machine.cookie))
+    return machine
+
+
+def test_a_directory_whose_rows_are_lost_with_a_journal_has_all_its_ledgers_in_limbo() -> None:
+    """Rows for the ledgers of the journal alone would hide from a start that the others are lost."""
+    machine = with_two_journals(journal_lost())
+    assert machine.find().lost_journals == (0,)
+    assert machine.rebuild().count().ledgers == machine.rebuild().run().ledgers == {"/l0": 3, "/l1": 3}
+    assert sorted(machine.rows("/l1")) == [1, 5, 7]
+    # Where the rows are there, ledgers of the other journal have lost nothing.
+    machine = with_two_journals(journal_lost())
+    row = LedgerData(fenced=False, master_key=b"k" * 20)
+    machine.databases["/l1/current/ledgers"] = store = MemoryStore(path="/l1/current/ledgers")
+    store.write([Put(encode_ledger_key(1), encode_ledger_data(row))], sync=True)
+    machine.rebuild().run()
+    assert machine.rows("/l1") == {1: row}
+
+
+def test_index_files_that_are_lost_with_a_journal_are_made_for_all_ledgers() -> None:
+    storage = "org.apache.bookkeeper.bookie.SortedLedgerStorage"
+    machine = with_two_journals(journal_lost(), ledgerStorageClass=storage)
+    machine.rebuild().run()
+    assert sorted(ledger for _, ledger in headers(machine)) == [0, 1, 2, 4, 5, 7]
 
 
 def over_index_files(machine: Machine) -> Machine:
