@@ -25,8 +25,9 @@ Where nothing but a last mark is left, the databases were made before it, and be
 ledger on this bookie.
 
 Where there are several ledger directories, the others may say so too. A start makes the databases of all of
-them before it writes a mark. So where one has no database, and another one has databases and a mark, all that
-was in the first was lost, even if its cookie is there or was put back.
+them before it writes to any, or writes a mark. So where one has no database, and another one has some that
+were written to, or that stand beside a mark, all that was in the first was lost, even if its cookie is there
+or was put back. A mark alone would not do: marks may be lost as well, and a new disk has none.
 
 Where one of several index directories never had an index file, although others have, a ledger of the logs
 without such a file was deleted or has lost it. The cluster knows which. Nothing is decided without it.
@@ -41,6 +42,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -60,7 +62,7 @@ from bkctl.scan.directory import (
     is_key_value_store,
 )
 from bkctl.scan.entrylog import EntryLogScan
-from bkctl.scan.index_databases import LEDGERS
+from bkctl.scan.index_databases import LEDGERS, open_store
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
@@ -102,8 +104,8 @@ class LostIndex:
             return f"{self.place.databases}: {names}, while {self.log} {self.shows}: the index was lost"
         if self.ledger is None:
             return (
-                f"{self.place.databases}: {names}, and so are the logs, while {self.log} has databases and a"
-                " last mark, in front of which those of all ledger directories were made: the index was lost"
+                f"{self.place.databases}: {names}, and so are the logs, while {self.log} has databases that"
+                " were in use, before which those of all ledger directories were made: the index was lost"
             )
         if self.logs_lost:
             return (
@@ -310,7 +312,7 @@ def _flushed(
 def _begun_beside(
     filesystem: FileSystem, places: Sequence[IndexPlace], number: int, parts: Mapping[str, str]
 ) -> str | None:
-    """Return another place's databases that were there before a mark, None where this one may be new."""
+    """Return another place's databases that were in use, None where this one may be new."""
     place = places[number]
     state = parts.get(LEDGERS)
     if state is None or _had_index_files(filesystem, place):
@@ -319,10 +321,19 @@ def _begun_beside(
         # Another bookie's directory that never had a ledger; nothing is gone of it.
         return None
     for other in places:
-        begun = other is not place and is_key_value_store(filesystem, f"{other.databases}/{LEDGERS}")
-        if begun and _has_mark(filesystem, other):
+        rows = f"{other.databases}/{LEDGERS}"
+        if other is place or not is_key_value_store(filesystem, rows):
+            continue
+        # An empty database may be that of a bookie which flushes for the first time, one after the other.
+        if _has_mark(filesystem, other) or (state == "gone" and _was_written(rows)):
             return other.databases
     return None
+
+
+def _was_written(path: str) -> bool:
+    """Return whether a database was ever written to. Raises CorruptionError, StorageError."""
+    with closing(open_store(path)) as store:
+        return not store.never_written
 
 
 def _has_mark(filesystem: FileSystem, place: IndexPlace) -> bool:

@@ -337,6 +337,25 @@ def test_a_directory_that_was_emptied_beside_another_is_lost(tmp_path: Path, kep
         pass
 
 
+def test_a_directory_that_was_emptied_shows_beside_one_without_a_mark(tmp_path: Path) -> None:
+    """Its mark is lost as well, or it is a new disk, which was filled in the place of a lost one."""
+    two = {"ledgerDirectories": f"{tmp_path}/ledgers,{tmp_path}/more", "journalMaxBackups": "0"}
+    bookie = written(tmp_path, **two)
+    with bookie:
+        pass
+    (tmp_path / "ledgers/current/lastMark").unlink()
+    for path in (tmp_path / "more/current").iterdir():
+        if path.name != "VERSION":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=r"more/current: ledgers is gone.*/ledgers/current has"):
+            bookie.start()
+    # A database that nothing was written to is what a first start that was killed has left.
+    lose(tmp_path / "ledgers/current", ("ledgers", "locations"), emptied=True, with_logs=True)
+    with bookie:
+        pass
+
+
 @pytest.mark.parametrize("emptied", [False, True], ids=["gone", "empty"])
 def test_a_directory_that_was_added_in_front_of_its_first_flush_starts_as_the_refusal_says(
     tmp_path: Path, emptied: bool
