@@ -16,6 +16,7 @@ from bkctl.engine.replayed_directory import ReplayedDirectory
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.second_keys import ReplayedFile
 from bkctl.scan.journal_ends import JournalEnds
+from bkctl.scan.lost_marks import ALL_GONE
 from bkctl.vfs import FileSystem
 
 
@@ -45,10 +46,15 @@ class JournalReplay:
         """Whether a loss was met and accepted."""
         return self._directory.lossy
 
-    def run(self, mark: LastMark) -> ReplayedEnd | None:
-        """Replay what is behind ``mark``; the end of the last file, None without files."""
+    def run(self, mark: LastMark, *, marks_lost: bool) -> ReplayedEnd | None:
+        """Replay what is behind ``mark``; the end of the last file, None without files.
+
+        ``marks_lost`` says that there is no mark although there was one.
+        """
         found = map(parse_journal_name, self._filesystem.names(self._path))
         every = sorted(journal for journal in found if journal is not None)
+        if marks_lost and not every:
+            self._missing(f"*.txn: {ALL_GONE}")
         ids = [journal for journal in every if journal >= mark.journal_id]
         if mark.journal_id > 0 and (not ids or ids[0] != mark.journal_id):
             name = journal_name(mark.journal_id)

@@ -42,6 +42,7 @@ from bkctl.engine.lost_index_limbo import put_in_limbo
 from bkctl.engine.replay_report import DAMAGES_MAX, ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.errors import StorageError
+from bkctl.scan.lost_marks import marks_are_lost
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Replay:
         self._clock = clock
         self._accept_loss = accept_loss
         self._lost_indexes = lost_indexes
+        self._marks_lost = False
         #: Where the records of each journal directory end, None where none was read.
         self.records_ends: list[LastMark | None] = []
         #: Numbers of the journal directories of which a loss was accepted.
@@ -98,6 +100,9 @@ class Replay:
                 storage.note_written()
         for lost in self._lost_indexes:
             self._accept(lost)
+        # Before a replay fills logs.
+        places = [path for storage in self._storages for path in storage.index_place.logs]
+        self._marks_lost = marks_are_lost(self._filesystem, places)
         ends = [self._replay(number, path) for number, path in enumerate(self._journal_directories)]
         if self._lossy or self._ledgers.without_rows:
             self._ledgers.add_those_kept_here(self._lossy, len(self._journal_directories))
@@ -160,7 +165,7 @@ class Replay:
             self._report,
             accept_loss=self._accept_loss,
         )
-        end = replay.run(self._marks.read(number))
+        end = replay.run(self._marks.read(number), marks_lost=self._marks_lost)
         if replay.lossy:
             self._lossy.add(number)
         return end

@@ -20,7 +20,7 @@ from bkctl.types import DigestType
 from bkctl.vfs import PosixFileSystem
 from tests.support.damaged_journal import body_of
 from tests.support.engine_rig import KEY, Answers, entry_body
-from tests.support.truthful_bookie import DELETED, Entry, TruthfulBookie, started
+from tests.support.truthful_bookie import DELETED, LIVE, Entry, TruthfulBookie, started
 
 Run = Callable[..., Any]
 
@@ -231,6 +231,29 @@ def test_a_mark_whose_journal_is_gone_is_not_set_back_without_a_word(
         rows = [running.storages[ledger % len(running.storages)].ledgers.get(ledger) for ledger in lost]
         assert lost
         assert all(row is not None and row.limbo for row in rows)
+
+
+def test_without_journals_and_marks_no_repair_hides_what_is_lost(
+    run_cli: Run, bookie: TruthfulBookie
+) -> None:
+    """Entries in logs say that there was a mark, and a journal behind it."""
+    without_journals(bookie)
+    for path in bookie.root.glob("l*/current/lastMark"):
+        path.unlink()
+    with pytest.raises(RefusedError, match="no journal is there"), started(bookie.root, bookie.directories):
+        pass
+    found = run_cli("doctor", bookie.root, bookie.root / "j", "-o", "json")
+    assert "missing_journal" in [row["kind"] for row in json.loads(found.stdout)]
+    paths = ("--journal", "0", "--yes", "-o", "json")
+    refused = run_cli("lastmark", "set", bookie.root, "--offset", "0", *paths)
+    assert (refused.exit_code, "no journal is there" in refused.stderr) == (4, True), refused.stderr
+    done = run_cli("journal", "salvage", bookie.root, "--in-place", *paths)
+    assert done.exit_code == 1, done.stderr
+    with started(bookie.root, bookie.directories) as running:
+        for ledger, entry in bookie.truth.journaled:
+            if ledger in LIVE[:-1]:
+                with pytest.raises(LedgerLimboError):
+                    running.reads.read(ledger, entry)
 
 
 def cut_a_key(bookie: TruthfulBookie) -> int:

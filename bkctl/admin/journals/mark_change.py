@@ -32,6 +32,7 @@ from bkctl.codec.journal import journal_name
 from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.codec.losses import Loss, Losses
 from bkctl.errors import UsageError
+from bkctl.scan.lost_marks import ALL_GONE, marks_are_lost
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 
 MADE_BY = "lastmark set"
@@ -91,7 +92,7 @@ def plan_mark(
     if mark > before:
         skipped = records_between(fs, place, before, mark)
     else:
-        skipped = JournalRecords(missing=_gone(place, before))
+        skipped = JournalRecords(missing=_gone(fs, bookie, place, before))
     losses = _losses(fs, bookie, place, skipped, databases)
     replayed = records_between(fs, place, mark, END)
     return MarkChange(
@@ -131,11 +132,13 @@ def set_mark(
     return [path for path in kept if path is not None]
 
 
-def _gone(place: JournalPlace, before: LastMark) -> list[str]:
-    """Say that the journal which a mark names is gone, where the directory has no other one either."""
-    if before.journal_id <= 0 or place.directory.journals:
+def _gone(fs: FileSystem, bookie: StoppedBookie, place: JournalPlace, before: LastMark) -> list[str]:
+    """Say that the journal which a mark names, or named, is gone, where the directory has no other one."""
+    if place.directory.journals:
         return []
-    return [f"{journal_name(before.journal_id)}, which the last mark names, is gone"]
+    if before.journal_id > 0:
+        return [f"{journal_name(before.journal_id)}, which the last mark names, is gone"]
+    return [ALL_GONE] if marks_are_lost(fs, bookie.mark_dirs) else []
 
 
 def _check_offset(fs: FileSystem, place: JournalPlace, mark: LastMark) -> None:

@@ -27,7 +27,8 @@ its ledger's. Where the password in the metadata proves the right one the copy h
 A journal that is gone between others would refuse every start. An empty one takes its place, once all ledgers
 of the journal are in limbo. A last mark that names a journal that is gone, or an offset behind the end of its
 journal, says nothing of what is in the logs. So the mark is set back, and all is replayed from the oldest
-journal on. Where no journal is left, the mark then names none, and the bookie starts with a new journal.
+journal on. Where no journal is left, the mark then names none, and the bookie starts with a new journal. The
+same holds where the marks are lost as well.
 Marks change before journals do: a start that replays too much loses nothing.
 """
 
@@ -77,6 +78,7 @@ from bkctl.scan.directory import COOKIE_NAME, current, read_small
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.scan.journal_ends import JournalEnds
+from bkctl.scan.lost_marks import ALL_GONE, marks_are_lost
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 from bkctl.vfs.replacing import TEMPORARY_SUFFIX
 
@@ -126,6 +128,9 @@ def plan_salvage(
     """
     marked = mark = bookie.mark(fs, place)
     missing = missing_between(place, mark, END)
+    no_marks = not place.directory.journals and marks_are_lost(fs, bookie.mark_dirs)
+    if no_marks:
+        missing = [*missing, ALL_GONE]
     unfit = misfit(fs, place.directory.journals, mark)
     if unfit is not None:
         missing = [*missing, unfit]
@@ -147,6 +152,7 @@ def plan_salvage(
         # A ledger that began in the damaged bytes has no row, and no other record: only the metadata know it.
         rows |= {ledger: LedgerRecords() for ledger in named if ledger not in rows and place.has(ledger)}
         _add_known(fs, bookie, place, rows, databases, is_certain=is_certain)
+    marks = (join(path, place.mark_name) for path in bookie.mark_dirs)
     losses = tuple(
         Loss(ledger, merged_ranges(ranges.get(ledger, ())), not is_certain, _CAUSE) for ledger in sorted(rows)
     )
@@ -154,7 +160,7 @@ def plan_salvage(
         place,
         mark,
         is_certain,
-        () if mark == marked else tuple(join(path, place.mark_name) for path in bookie.mark_dirs),
+        () if mark == marked and not no_marks else tuple(marks),
         tuple(_gone_between(place, mark)),
         tuple(journals),
         tuple(behind.missing),

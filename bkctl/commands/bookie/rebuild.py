@@ -143,7 +143,6 @@ def _intents(lost: LostDisk, store: MetadataStore) -> list[Intent]:
     from bkctl.scan.directory import COOKIE_NAME, current
     from bkctl.scan.index_databases import LEDGERS
     from bkctl.server.life.lost_disk import MARKER_NAME, mark_files
-    from bkctl.vfs import PosixFileSystem
 
     folders = [current(one.path) for one in lost.directories]
     places = [one for one in (*lost.directories, *lost.survivors) if one.number >= 0]
@@ -152,7 +151,7 @@ def _intents(lost: LostDisk, store: MetadataStore) -> list[Intent]:
     return [
         *map(changes_database, databases),
         *_file_intents(lost, store),
-        *map(changes_file, (*files, *mark_files(PosixFileSystem(), lost))),
+        *map(changes_file, (*files, *mark_files(lost))),
     ]
 
 

@@ -288,7 +288,7 @@ class DiskRebuild:
             files = self._files
             yield lambda: files.write(self._file_rows(rows))
             yield files.note_log_ids
-        for path in mark_files(self._fs, self._lost):
+        for path in mark_files(self._lost):
             yield lambda path=path: self._fs.replace(path, encode_last_mark(ZERO_MARK))  # type: ignore[misc]
         for one in self._lost.directories:
             yield lambda one=one: self._stamp(one)  # type: ignore[misc]
@@ -383,11 +383,13 @@ class DiskRebuild:
         self._fs.sync_directory(path)
 
 
-def mark_files(filesystem: WritableFileSystem, lost: LostDisk) -> list[str]:
-    """Return the files of the last marks that name a journal which is lost."""
+def mark_files(lost: LostDisk) -> list[str]:
+    """Return the files of the last marks that name a journal which is lost.
+
+    One that is not there is made: logs without any mark say that one was lost (``scan.lost_marks``).
+    """
     names = [last_mark_name(number, lost.journal_directories) for number in lost.lost_journals]
-    paths = [join(current(one.path), name) for one in lost.survivors for name in names]
-    return [path for path in paths if filesystem.status(path) is not None]
+    return [join(current(one.path), name) for one in lost.survivors for name in names]
 
 
 def _limbo_row(store: KeyValueStore, ledger: int, key: bytes) -> Operation:

@@ -220,6 +220,28 @@ def test_an_accepted_loss_of_every_journal_is_accepted_once() -> None:
             assert read_or_error(again, 5, range(2)) == [entry_body(5, 0), LedgerLimboError]
 
 
+def test_without_any_journal_the_loss_shows_also_where_the_marks_are_lost() -> None:
+    """Entries in logs say that there was a mark, and a journal behind it."""
+    rig = EngineRig()
+    rig.start()
+    rig.add(5, 0)
+    rig.bookie.checkpoint()
+    rig.add(5, 1)
+    lost = rig.cut_off()
+    for journal in journal_ids(lost):
+        remove_journal(lost, journal)
+    lost.memory.replace("/ledgers0/current/lastMark", b"short")
+    lost = lost.cut_off()
+    with pytest.raises(RefusedError, match=r"no journal is there, and no last mark, .*--accept-loss"):
+        lost.start()
+    with lost.cut_off() as accepting:
+        assert accepting.start(accept_loss=True).missing_journals == 1
+        assert read_or_error(accepting, 5, range(2)) == [entry_body(5, 0), LedgerLimboError]
+        with accepting.cut_off() as again:
+            again.start()
+            assert read_or_error(again, 5, range(2)) == [entry_body(5, 0), LedgerLimboError]
+
+
 def test_journals_that_are_gone_behind_the_mark_are_no_loss() -> None:
     """They go when the mark has passed them, and a power cut may take or leave any of those removals."""
     rig = EngineRig(

@@ -24,6 +24,7 @@ from bkctl.reporting import counted, listed
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.files.journals import verify_journals
 from bkctl.scan.files.verdicts import FileVerdict
+from bkctl.scan.lost_marks import ALL_GONE, marks_are_lost
 from bkctl.scan.marked_end import end_before
 
 #: Damaged ranges of one file that a finding names.
@@ -58,6 +59,8 @@ def check_marks(exam: Examination) -> Iterator[Finding]:
         if place.found is None:
             continue
         mark = _counting(marks, number, place, alone=len(exam.subject.journals) == 1)
+        if mark is None and not place.found.journals:
+            yield from _all_gone(exam, place)
         if mark is not None:
             yield from _against_journals(exam, place, mark, journals)
         yield from _gaps(place, mark or ZERO_MARK)
@@ -89,6 +92,25 @@ def _gaps(place: Place, mark: LastMark) -> Iterator[Finding]:
             path=join(place.path, journal_name(behind)),
             journal_id=behind,
         )
+
+
+def _all_gone(exam: Examination, place: Place) -> Iterator[Finding]:
+    """Report a directory without journals where no mark says whether it had any, and logs do."""
+    ledgers = [each.path for each in exam.subject.ledgers if each.found is not None]
+    if not marks_are_lost(exam.filesystem, ledgers):
+        return
+    start = ("bookie", "start", *exam.command_options, "--accept-loss")
+    look = ("lastmark", "show", *ledgers) if exam.config is None else start
+    yield Finding(
+        "marks",
+        Kind.MISSING_JOURNAL,
+        Severity.ERROR,
+        f"{ALL_GONE}: acknowledged entries may be lost, and a start is refused",
+        "the journals from the last mark on",
+        not_ended(_JOURNAL_INSTEAD, *look),
+        dir=place.path,
+        journal_id=ZERO_MARK.journal_id,
+    )
 
 
 def _marks(exam: Examination) -> dict[str, list[FoundMark]]:
