@@ -504,3 +504,9 @@ def test_a_loss_of_index_and_logs_is_left_to_a_person(run_cli: Run, tmp_path: Pa
     assert "bkctl bookie start --accept-loss" in row["changes"]
     # The plan is one that can be run.
     assert run_cli("repair", "run", plan, "--yes").exit_code == 3
+    # Journals that are damaged as well are accepted with it: a salvage has no index for its limbo.
+    bookie.journals()[-2].unlink()
+    planned = run_cli("repair", "plan", bookie.root, "-o", "json")
+    rows = {row["findings"][0].split()[1]: row for row in json.loads(planned.stdout) if not row["command"]}
+    assert "start --accept-loss' accepts both" in rows["missing_journal:"]["changes"]
+    assert "salvage" not in planned.stdout

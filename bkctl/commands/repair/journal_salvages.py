@@ -11,6 +11,12 @@ _JOURNAL_KINDS = frozenset(
     {"missing_journal", "mark_beyond_journal", "mark_within_record", "damaged_journal"}
 )
 _SWAPPED = "journal directories were swapped"
+#: The doctor's finding of an index that is gone; it names no command where the logs are gone as well.
+_LOST_INDEX = "lost_index"
+_WITH_THE_INDEX = (
+    "bring the journals back together with the index and the logs that are lost; if they are lost for good, "
+    "'bkctl bookie start --accept-loss' accepts both and sets limbo"
+)
 _JOURNAL_KNOW = (
     "if there is a copy of the journal, or it was only moved, bring it back instead: otherwise what it had "
     "is lost on this bookie, and where it is not known which entries these are, all ledgers of the journal "
@@ -29,6 +35,9 @@ def with_journal_salvages(
     def is_salvaged(row: dict[str, Any]) -> bool:
         return row["kind"] in _JOURNAL_KINDS and not row["commands"] and _SWAPPED not in row["found"]
 
+    if any(row["kind"] == _LOST_INDEX and not row["commands"] for row in rows):
+        # A salvage needs the rows of the ledgers that it puts into limbo.
+        return [_with_the_index(row) for row in rows]
     if not any(map(is_salvaged, rows)):
         return rows
     journals, places = _journals_of(configuration, paths)
@@ -45,6 +54,13 @@ def with_journal_salvages(
         {**row, "commands": [salvage(row)], "instead": _JOURNAL_KNOW} if is_salvaged(row) else row
         for row in rows
     ]
+
+
+def _with_the_index(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a journal as one for a person, who accepts the loss of the index as well."""
+    if row["kind"] not in _JOURNAL_KINDS or _SWAPPED in row["found"]:
+        return row
+    return {**row, "commands": [], "instead": _WITH_THE_INDEX, "next": None}
 
 
 def _journals_of(configuration: ConfigurationOptions, paths: list[str]) -> tuple[set[str], list[str]]:
