@@ -21,8 +21,8 @@ Where one of the two databases is left, it may say so itself (``half_index``). A
 So where a database of locations was never written to, as other bookies leave it, a fenced row counts only
 with a record in front of the mark.
 
-Where nothing but a last mark is left, the databases were made before it, and before the cluster could place a
-ledger on this bookie.
+Where nothing but a last mark or a journal is left, the databases were made before it, and before the cluster
+could place a ledger on this bookie. (A bookie that was formatted has neither.)
 
 Where there are several ledger directories, the others may say so too. A start makes the databases of all of
 them before it writes to any, or writes a mark. So where one has no database, and another one has some that
@@ -205,7 +205,7 @@ class _Search:
             return found(beside, None, None, logs_lost=True, may_be_new=not _has_mark(fs, place))
         if cluster is None or parts.get(LEDGERS) != "gone":
             return None
-        placed = _placed(fs, place, cluster, of_place)
+        placed = _placed(fs, place, cluster, self._journals, of_place)
         return None if placed is None else found(*placed[:3], not logs, placed.shows)
 
 
@@ -256,19 +256,26 @@ def _trace(
 
 
 def _placed(
-    filesystem: FileSystem, place: IndexPlace, cluster: PlacedLedgers, number_of: tuple[int, int]
+    filesystem: FileSystem,
+    place: IndexPlace,
+    cluster: PlacedLedgers,
+    journals: Callable[[], Iterable[JournalPlace]],
+    number_of: tuple[int, int],
 ) -> Trace | None:
-    """Return the place's last mark, and a ledger that the cluster places there; None without one of them."""
+    """Return the place's last mark or a journal, and a ledger that the cluster places there; None without."""
     if _had_index_files(filesystem, place):
         return None
+    marked = (each.path for each in _inspected(filesystem, place.logs) if each.last_marks)
+    begun = (path for each in journals() for path, _ in journals_in(filesystem, each.directory))
+    left = next(((path, "has a last mark") for path in marked), None)
+    left = left or next(((path, "is there") for path in begun), None)
+    if left is None:
+        return None
     number, count = number_of
-    for directory in _inspected(filesystem, place.logs):
-        if directory.last_marks:
-            ledger = next((each for each in cluster.all_kept() if each % count == number), None)
-            if ledger is not None:
-                shows = f"has a last mark, and the cluster places ledger {ledger} here"
-                return Trace(directory.path, ledger, None, shows)
-    return None
+    ledger = next((each for each in cluster.all_kept() if each % count == number), None)
+    if ledger is None:
+        return None
+    return Trace(left[0], ledger, None, f"{left[1]}, and the cluster places ledger {ledger} here")
 
 
 def _flushed(

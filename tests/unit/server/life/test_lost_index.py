@@ -431,6 +431,20 @@ def test_databases_that_are_gone_with_all_logs_and_journals_show_in_mark_and_clu
         pass
 
 
+def test_the_only_ledger_directory_was_emptied_and_a_journal_is_left(tmp_path: Path) -> None:
+    """Databases are made before the first journal, and the cluster places no ledger on a new bookie."""
+    bookie = written_without_journals(tmp_path)
+    for path in (tmp_path / "ledgers/current").iterdir():
+        if path.name != "VERSION":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    place_on(bookie, LEDGER)
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=rf"\.txn is there, and the cluster places ledger {LEDGER} "):
+            bookie.start()
+    with EmbeddedBookie(tmp_path, accept_loss=True) as accepting, DemoClient(accepting.port) as client:
+        assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+
+
 def test_an_accepted_loss_that_the_cluster_alone_knows_waits_for_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
