@@ -9,7 +9,7 @@ whose metadata cannot be read. Garbage collection removes a row that is not need
 records are left out, as Java does, and the report says how many.
 
 Behind a loss, both the key and the entries of a ledger may be gone. Then the cluster is asked for all ledgers
-that it places on this bookie.
+that it places on this bookie. Where it does not answer the start ends with its error, and can be tried again.
 """
 
 from __future__ import annotations
@@ -97,15 +97,15 @@ class KeylessLedgers:
             return True
 
     def all_kept(self) -> Iterator[int]:
-        """Yield the ledgers that the cluster places on this bookie, as far as it answers."""
-        if self._placed is None or self._silent:
+        """Yield the ledgers that the cluster places on this bookie; none where there is no cluster.
+
+        Raises BkctlError where it does not answer: it alone knows the ledgers that lost everything here, and
+        once the marks have moved nobody asks for them again.
+        """
+        if self._placed is None:
             _log.warning("which ledgers lost everything on this bookie is not known without the metadata")
             return
-        try:
-            yield from self._placed.all_kept()
-        except BkctlError as error:
-            self._silent = True
-            _log.warning("which ledgers lost everything on this bookie cannot be told: %s", error)
+        yield from self._placed.all_kept()
 
     @property
     def skipped(self) -> list[int]:

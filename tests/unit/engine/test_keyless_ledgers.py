@@ -93,7 +93,7 @@ def test_a_fence_without_a_key_asks_nobody() -> None:
     file.write_at(0, journal_codec.encode_header(6) + fence)
     file.sync()
     rig.memory.sync_directory("/journal0/current")
-    cluster = Cluster([90])
+    cluster = Cluster([])
     with rig.cut_off(cluster=cluster) as after:
         report = after.start()
         assert (report.fences, report.keyless_ledgers, cluster.reads) == (1, 0, 0)
@@ -125,15 +125,21 @@ def test_behind_an_accepted_loss_no_ledger_that_the_metadata_place_here_is_denie
         assert "of 1 ledgers that the metadata place here nothing is left" in caplog.text
 
 
-def test_an_accepted_loss_without_an_answer_of_the_cluster_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster([2])
-    cluster.read_error = StorageError("away")
+def test_an_accepted_loss_waits_for_the_answer_of_the_cluster() -> None:
+    """Everything of ledger 7 stood in the journal that is gone: nobody else knows that it was here."""
+    cluster = Cluster([2, 7])
     rig = EngineRig()
     rig.start()
     rig.add(2, 0)
     rig.bookie.checkpoint()
-    with rig.cut_off(cluster=cluster) as after:
-        for journal in journal_ids(after):
-            remove_journal(after, journal)
-        after.start(accept_loss=True)
-        assert "which ledgers lost everything on this bookie cannot be told: away" in caplog.text
+    rig.add(7, 0)
+    lost = rig.cut_off(cluster=cluster)
+    for journal in journal_ids(lost):
+        remove_journal(lost, journal)
+    cluster.read_error = StorageError("away")
+    with pytest.raises(StorageError, match="away"):
+        lost.start(accept_loss=True)
+    cluster.read_error = None
+    with lost.cut_off(cluster=cluster) as accepting:
+        accepting.start(accept_loss=True)
+        assert read_or_error(accepting, 7, range(1)) == [LedgerLimboError]
