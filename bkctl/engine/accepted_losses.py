@@ -16,6 +16,8 @@ from bkctl.vfs import FileSystem, WritableFileSystem
 
 #: In the ``current`` directory of an index.
 ACCEPTED_NAME = "ACCEPTED_LOSS"
+#: Why what is in the place of such a part does not count.
+CUT_OFF = "a start that accepted its loss was cut off"
 
 
 def accepted_parts(filesystem: FileSystem, index: str) -> dict[str, str]:

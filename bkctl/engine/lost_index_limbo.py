@@ -28,9 +28,11 @@ def put_in_limbo(
     alone. Raises StorageError.
     """
     storage = ledgers.storages[lost.number]
-    if not lost.rows_lost:
+    if not lost.rows_lost or lost.place.kind.has_databases:
+        # Also where rows are lost, some may be there: they were brought back while the locations were not.
         for ledger in storage.ledgers.ledgers():
             ledgers.set_ledger_limbo(ledger)
+    if not lost.rows_lost:
         return
     found = {*_in_logs(filesystem, lost.place.logs), *_in_journals(filesystem, journals)}
     if lost.place.kind.has_databases:

@@ -46,7 +46,7 @@ from bkctl.admin.index.rebuild.verification import holds_rows, verify_locations
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, Run
 from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
 from bkctl.directories.placement import LedgerDirectory, Placement
-from bkctl.engine.accepted_losses import forget_accepted
+from bkctl.engine.accepted_losses import CUT_OFF, accepted_parts, forget_accepted, note_accepted
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
@@ -79,6 +79,8 @@ class DbRebuild:
         self._ledgers = Swap(current, LEDGERS, WorkDirectory(f"{current}/{LEDGERS}{REBUILD_SUFFIX}"))
         self._stamp = backup_stamp()
         self._exchanged: dict[str, str | None] = {}
+        #: Databases that a start has made in the place of lost ones, without coming to its end.
+        self._accepted = accepted_parts(self._fs, current)
         self._lost: list[int] = []
         self._merged: list[Run] | None = None
         self._judgement: Completeness | None = None
@@ -95,6 +97,8 @@ class DbRebuild:
         if not self._options.dry_run:
             finish_drops(self._directory.index_dir, LEDGERS, LOCATIONS)
         old = read_old_rows(self._ledgers.live)
+        if LEDGERS in self._accepted:
+            old.problem = old.problem or CUT_OFF
         if not self._options.ledgers and old.problem is not None:
             raise RefusedError(
                 f"{self._ledgers.live}: {old.problem}; which entries belong into locations cannot be told "
@@ -135,6 +139,8 @@ class DbRebuild:
 
     def _plan(self, old: OldRows, found: LogSet | None) -> LedgerPlan:
         located = old_ledgers(self._directory.index_dir)
+        if LOCATIONS in self._accepted:
+            located.problem = located.problem or CUT_OFF
         # If the old locations cannot be read, only a kept journal may still name a ledger without a row.
         incomplete = old.problem is not None or located.problem is not None
         facts = JournalFacts()
@@ -304,6 +310,9 @@ class DbRebuild:
         self._options.record.announce(swap.live, swap.backup)
         self._exchanged[swap.live] = exchange(swap)
 
+    def _is_rebuilt(self, name: str) -> bool:
+        return f"{self._directory.index_dir}/{name}" in self._exchanged
+
     def _few_runs(self, found: LogSet) -> list[Run]:
         """Return the runs of the logs, merged where they are very many; they are made once."""
         if self._merged is None:
@@ -340,11 +349,15 @@ class DbRebuild:
             return result
         if self._judgement is not None and not self._judgement.doubts:
             forget_doubts(self._fs, self._options.record, [self._directory.index_dir])
+        left = {name: state for name, state in self._accepted.items() if not self._is_rebuilt(name)}
         if self._options.drop_old:
             for backup in self._backups:
                 drop_whole(backup)
             self._exchanged.clear()
-        forget_accepted(self._fs, self._directory.index_dir)
+        if left:
+            note_accepted(self._fs, self._directory.index_dir, left)
+        else:
+            forget_accepted(self._fs, self._directory.index_dir)
         self._locations.work.drop()
         self._ledgers.work.drop()
         sync_directory(self._directory.index_dir)

@@ -51,7 +51,7 @@ from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
 from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader, decode_header, parse_index_path
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.placement import Placement
-from bkctl.engine.accepted_losses import forget_accepted
+from bkctl.engine.accepted_losses import CUT_OFF, accepted_parts, forget_accepted
 from bkctl.engine.interleaved_storage.index_headers import row_of
 from bkctl.errors import CorruptionError, storage_error
 from bkctl.reporting import nobody
@@ -180,7 +180,9 @@ class IdxRebuild:
         damaged = f"the .idx file of ledger {min(rows.damaged)} cannot be read" if rows.damaged else None
         earlier = kept_doubts(self._fs, self._indexes)
         unseen = unseen_parts(self._fs, self._placement)
-        why = rows.problem or damaged or next(iter(unseen.whys), None) or (MADE_IN_DOUBT if earlier else None)
+        accepted = CUT_OFF if accepted_parts(self._fs, self._indexes[0]) else None
+        why = rows.problem or damaged or accepted or next(iter(unseen.whys), None)
+        why = why or (MADE_IN_DOUBT if earlier else None)
         if why is None:
             return None
         ledger_dirs = sorted({directory.ledger_dir for directory in self._placement.directories})

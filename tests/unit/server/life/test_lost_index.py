@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bkctl.client.errors import RecoveryFailedError
 from bkctl.clock import SystemClock
 from bkctl.codec.cookie import decode_cookie
 from bkctl.codec.ledger_data import LedgerData, encode_ledger_data, encode_ledger_key
+from bkctl.engine.accepted_losses import note_accepted
 from bkctl.engine.bookie import Bookie
 from bkctl.engine.db_storage import ledgers as rows_of_ledgers
 from bkctl.errors import ConnectionFailedError, LedgerLimboError, NoLedgerError, RefusedError, StorageError
@@ -33,7 +35,7 @@ from tests.demo_client import MASTER_KEY, DemoClient, body_of
 from tests.support.audited_cluster import ledger_metadata
 from tests.support.engine_rig import Waiter
 from tests.support.faulty_store import FaultyStore, StoreFaultRule
-from tests.support.truthful_bookie import TruthfulBookie, settings_of, started
+from tests.support.truthful_bookie import DELETED, TruthfulBookie, settings_of, started
 from tests.support.truthful_damage import cut_log
 
 Run = Callable[..., Any]
@@ -183,6 +185,48 @@ def test_an_accepted_loss_of_which_some_rows_were_written_is_seen_again(
     assert run_cli("index", "rebuild", bookie.current(), "--yes").exit_code in (0, 1, 3)
     with started(tmp_path, 1) as engine:
         assert engine.reads.read(1, 0) == bookie.truth.bodies[1, 0]
+
+
+@pytest.mark.parametrize("part", ["ledgers", "all"])
+def test_what_a_start_that_was_cut_off_has_made_proves_nothing_to_a_rebuild(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Run, part: str
+) -> None:
+    """A log is gone as well: that the logs have every entry is no more proved than without a database."""
+    bookie = TruthfulBookie.make(tmp_path, "db", 1)
+    lose(bookie.current(), ("ledgers", "locations"), emptied=False)
+    bookie.logs()[0].unlink()
+    monkeypatch.setattr(rows_of_ledgers, "OPERATIONS_MAX", 1)
+
+    def opened(path: str, profile: StoreProfile) -> FaultyStore:
+        is_hit = path.endswith("/ledgers")
+        return FaultyStore(open_store(path, profile, create=True), [StoreFaultRule("write", 3)] * is_hit)
+
+    settings = settings_of(tmp_path, 1)
+    cut_off = Bookie(settings, filesystem=PosixFileSystem(), clock=SystemClock(), open_store=opened)
+    with pytest.raises(StorageError):
+        cut_off.start(accept_loss=True)
+    cut_off.stop()
+    rebuilt = run_cli("index", "rebuild", bookie.current(), f"--{part}", "--yes", "-o", "json")
+    if part == "all":
+        assert (rebuilt.exit_code, "accepted its loss was cut off" in rebuilt.stdout) == (3, True)
+        return
+    # The locations are still what that start has made.
+    assert rebuilt.exit_code in (0, 1), rebuilt.stderr
+    with pytest.raises(RefusedError, match=r"locations is gone.*ACCEPTED_LOSS says"), started(tmp_path, 1):
+        pass
+    with started(tmp_path, 1, accept_loss=True) as engine:
+        for ledger, entry in bookie.truth.bodies:
+            if ledger != DELETED:
+                with suppress(LedgerLimboError):
+                    engine.reads.read(ledger, entry)
+
+
+def test_rows_that_were_brought_back_alone_are_in_limbo_too(tmp_path: Path) -> None:
+    bookie = TruthfulBookie.make(tmp_path, "db", 1)
+    lose(bookie.current(), ("locations",), emptied=False)
+    note_accepted(PosixFileSystem(), str(bookie.current()), {"ledgers": "gone", "locations": "gone"})
+    with started(tmp_path, 1, accept_loss=True) as engine, pytest.raises(LedgerLimboError):
+        engine.reads.read(1, 0)
 
 
 def test_an_accepted_loss_knows_the_ledgers_of_kept_journals(tmp_path: Path) -> None:
