@@ -14,6 +14,8 @@ from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
 from bkctl.codec.losses import decode_losses
 from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import LedgerLimboError
+from bkctl.kvstore.profile import LEDGERS_PROFILE
+from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import PosixFileSystem
 from tests.support.truthful_bookie import TruthfulBookie, started
@@ -134,3 +136,28 @@ def test_a_mark_that_cannot_be_read_is_replaced(run_cli: Run, bookie: TruthfulBo
     done = set_to(run_cli, bookie, wanted, "--yes")
     assert done.exit_code == 0, done.stderr
     assert marks(bookie) == {wanted}
+
+
+@pytest.mark.parametrize("verb", ["lastmark set", "journal salvage"])
+def test_rows_in_limbo_hide_no_index_that_is_lost(run_cli: Run, tmp_path: Path, verb: str) -> None:
+    """A start was killed that had made an empty database: the next one would take it for the bookie's."""
+    bookie = TruthfulBookie.make(tmp_path / "bookie", "db", 2)
+    for number in range(bookie.directories):
+        path = bookie.current(number) / "ledgers"
+        shutil.rmtree(path)
+        open_store(str(path), LEDGERS_PROFILE, create=True).close()
+    if verb == "lastmark set":
+        mark = end_of_journals(bookie)
+        words = ["--journal", hex(mark.journal_id), "--offset", str(mark.offset), "--accept-loss"]
+    else:
+        words = ["--in-place"]
+        body = bookie.truth.bodies[max(bookie.truth.journaled)]
+        (journal,) = [path for path in bookie.journals() if body in path.read_bytes()]
+        data = journal.read_bytes()
+        at = data.index(body)
+        journal.write_bytes(data[: at - 4] + b"\xa5" * 30 + data[at + 26 :])
+    before = content(bookie)
+    refused = run_cli(*verb.split(), bookie.root, *words, "--yes")
+    assert (refused.exit_code, content(bookie)) == (4, before), refused.stdout
+    assert "ledgers is empty" in refused.stderr
+    assert "index rebuild" in refused.stderr

@@ -18,6 +18,7 @@ from posixpath import join
 
 from bkctl.admin.index.stopped_index import IndexDatabases, StoppedIndex
 from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows, row_changes
+from bkctl.admin.journals.lost_rows import refuse_lost_rows
 from bkctl.admin.journals.skipped_records import (
     END,
     JournalRecords,
@@ -170,6 +171,7 @@ def _losses(
     """List the ledgers with skipped entries; all of the journal's where it is not known what is skipped."""
     if not skipped.ledgers and skipped.is_whole:
         return []
+    refuse_lost_rows(fs, bookie, databases)
     ledgers = {ledger: records.entries for ledger, records in skipped.ledgers.items()}
     for space in bookie.spaces:
         store = StoppedIndex(fs, space, databases).ledgers()

@@ -49,6 +49,7 @@ from bkctl.admin.journals.examined_journals import examined
 from bkctl.admin.journals.journal_copy import SalvagedJournal, copy_journal
 from bkctl.admin.journals.journal_losses import JournalLosses
 from bkctl.admin.journals.limbo_rows import known_ledgers, limbo_operations, put_rows, row_changes
+from bkctl.admin.journals.lost_rows import refuse_lost_rows
 from bkctl.admin.journals.mark_fit import misfit
 from bkctl.admin.journals.skipped_records import (
     END,
@@ -148,6 +149,7 @@ def plan_salvage(
     if not is_certain:
         rows |= {ledger: found for ledger, found in behind.ledgers.items() if ledger not in strange}
     if rows or not is_certain:
+        refuse_lost_rows(fs, bookie, databases)
         named = () if metadata_of is None or is_certain else metadata_of.naming(bookie.bookie)
         # A ledger that began in the damaged bytes has no row, and no other record: only the metadata know it.
         rows |= {ledger: LedgerRecords() for ledger in named if ledger not in rows and place.has(ledger)}
