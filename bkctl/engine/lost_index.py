@@ -30,7 +30,8 @@ were written to, or that stand beside a mark, all that was in the first was lost
 or was put back. A mark alone would not do: marks may be lost as well, and a new disk has none.
 
 Where one of several index directories never had an index file, although others have, a ledger of the logs
-without such a file was deleted or has lost it. The cluster knows which. Nothing is decided without it.
+without such a file was deleted or has lost it. The cluster knows which. Nothing is decided without it. Where
+no log is left, beside a last mark, it is asked for all ledgers.
 
 A loss that was accepted by a start which did not come to its end is still one (``accepted_losses``).
 
@@ -203,6 +204,9 @@ class _Search:
             return found(*record, logs_lost=True)
         if not logs and (beside := _begun_beside(fs, self._places, number, parts)) is not None:
             return found(beside, None, None, logs_lost=True, may_be_new=not _has_mark(fs, place))
+        if cluster is not None and is_lost is not None and not logs:
+            trace = _without_file(fs, place, cluster, is_lost)
+            return None if trace is None else found(*trace[:3], logs_lost=True, shows=trace.shows)
         if cluster is None or parts.get(LEDGERS) != "gone":
             return None
         placed = _placed(fs, place, cluster, self._journals, of_place)
@@ -253,6 +257,19 @@ def _trace(
         is_kept or (lambda ledger: True),
         lambda ledger, entry: journaled().has(ledger, entry),
     )
+
+
+def _without_file(
+    filesystem: FileSystem, place: IndexPlace, cluster: PlacedLedgers, is_lost: Callable[[int], bool]
+) -> Trace | None:
+    """Return a last mark, and a ledger without a file that the cluster places there; None without."""
+    for directory in _inspected(filesystem, place.logs):
+        if directory.last_marks:
+            ledger = next(filter(is_lost, cluster.all_kept()), None)
+            if ledger is not None:
+                shows = f"has a last mark, and the cluster places ledger {ledger} here, which has no file"
+                return Trace(directory.path, ledger, None, shows)
+    return None
 
 
 def _placed(

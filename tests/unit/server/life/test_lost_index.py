@@ -539,6 +539,31 @@ def test_one_of_several_directories_of_index_files_is_lost(tmp_path: Path) -> No
         pass
 
 
+def test_index_files_that_are_lost_with_all_logs_show_in_mark_and_cluster(tmp_path: Path) -> None:
+    keys = {
+        "ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
+        "indexDirectories": f"{tmp_path}/index0,{tmp_path}/index1",
+        "journalMaxBackups": "0",
+    }
+    bookie = written(tmp_path, **keys)
+    with bookie:
+        pass
+    (file,) = tmp_path.rglob(f"{LEDGER}.idx")
+    shutil.rmtree(file.parents[1])
+    for log in tmp_path.glob("ledgers/current/*.log"):
+        log.unlink()
+    # Of a ledger that was deleted nothing is lost.
+    with bookie:
+        pass
+    shutil.rmtree(file.parents[1])
+    place_on(bookie, LEDGER)
+    with pytest.raises(RefusedError, match=rf"places ledger {LEDGER} here, which has no file: .*was lost"):
+        bookie.start()
+    accepting = EmbeddedBookie(tmp_path, overrides=keys, accept_loss=True)
+    with accepting, DemoClient(accepting.port) as client:
+        assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+
+
 def test_an_index_is_not_called_lost_for_a_cluster_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
