@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from bkctl.codec.losses import decode_losses
 from bkctl.codec.quarantine_manifest import decode_manifest
 from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import BookieIOError, CorruptionError, LedgerLimboError
+from bkctl.kvstore.profile import LEDGERS_PROFILE
+from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.scan.directory import QUARANTINE_NAME
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs import PosixFileSystem
@@ -264,3 +267,17 @@ def test_entries_of_which_nothing_proves_that_they_were_here_are_counted_apart(
     (lost,) = (row for row in rows(run_cli(*words, "--dry-run"), 1) if row["kind"] == "lost")
     assert lost["entries"] == "1-5"
     assert "perhaps never here: 1, 3, 5" in lost["detail"]
+
+
+def test_rows_in_limbo_hide_no_rows_of_ledgers_that_are_lost(run_cli: Run, tmp_path: Path) -> None:
+    """A start was killed that had made an empty database: the next one would take it for the bookie's."""
+    bookie = TruthfulBookie.make(tmp_path / "bookie", "db", 1)
+    log = bookie.logs()[0]
+    damage(log, bookie)
+    path = bookie.current() / "ledgers"
+    shutil.rmtree(path)
+    open_store(str(path), LEDGERS_PROFILE, create=True).close()
+    before = content(bookie.root)
+    refused = run_cli("entrylog", "salvage", log, "--yes")
+    assert (refused.exit_code, content(bookie.root)) == (4, before)
+    assert "ledgers: has no row; rebuild the index first" in refused.stderr

@@ -122,6 +122,7 @@ def plan_salvage(
         _quarantine_move(fs, place)
     tracker = LossTracker(place.log.path)
     index = StoppedIndex(fs, place.space, databases)
+    index.refuse_lost_ledgers()
     store, ledgers = index.entries(), index.ledgers()
     try:
         reading = read_rows(place, store, set(known_ledgers(ledgers, lambda _: True)), book)

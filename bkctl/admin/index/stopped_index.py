@@ -124,6 +124,20 @@ class StoppedIndex:
             return self._databases.read(self._database(LEDGERS))
         return HeaderRows(self._fs, self._space.index_dirs)
 
+    def refuse_lost_ledgers(self) -> None:
+        """Raise RefusedError where an empty database is in the place of the rows of ledgers.
+
+        Of an index that has rows of entries; rows in limbo would be the first ones and hide the loss.
+        """
+        if not self._space.kind.has_databases:
+            return
+        store = self._databases.read(self._database(LEDGERS))
+        try:
+            if store.never_written:
+                raise RefusedError(f"{store.path}: has no row; rebuild the index first: bkctl index rebuild")
+        finally:
+            store.close()
+
     def entries(self) -> EntryRows:
         """Return the rows of entries, to be read; nothing is written."""
         if self._space.kind.has_databases:
