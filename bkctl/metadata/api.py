@@ -179,6 +179,13 @@ class RegistrationManager(Protocol):
         Changes that follow each other quickly are reported as one. Called from a thread of the store.
         """
 
+    def watch_registrations(self, changed: Callable[[], None]) -> Subscription:
+        """Call ``changed`` soon and after every change, for who then looks at :meth:`bookies` by itself.
+
+        Also when a bookie went and came back in between, which such a one may have seen gone. Called from a
+        thread of the store.
+        """
+
     def add_session_listener(self, listener: SessionListener) -> None:
         """Report to ``listener`` about the session from now on."""
 

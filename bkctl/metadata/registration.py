@@ -244,6 +244,20 @@ class TreeRegistrationManager:
         watch.begin([self._tree.watch_children(folder, watch.look) for folder in self._folders.values()])
         return watch
 
+    def watch_registrations(self, changed: Callable[[], None]) -> Subscription:
+        return _FolderWatches(
+            [self._tree.watch_children(folder, changed) for folder in self._folders.values()]
+        )
+
+
+class _FolderWatches:
+    def __init__(self, watches: list[Subscription]) -> None:
+        self._watches = watches
+
+    def close(self) -> None:
+        for watch in self._watches:
+            watch.close()
+
 
 class _BookieWatch:
     def __init__(

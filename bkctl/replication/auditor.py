@@ -262,7 +262,7 @@ class Auditor:
             self._call(partial(self._switch, office, is_enabled))
 
         return [
-            self._store.registration.watch_bookies(lambda _: wake()),
+            self._store.registration.watch_registrations(wake),
             underreplication.watch_lost_bookie_recovery_delay(wake),
             underreplication.watch_enabled(look_at_the_switch),
         ]
@@ -286,10 +286,7 @@ class Auditor:
                 self._loop.call_soon_threadsafe(call)
 
     def _switch(self, office: Office, is_enabled: bool) -> None:
-        if is_enabled:
-            office.enabled.set()
-        else:
-            office.enabled.clear()
+        office.switch(is_enabled)
         self._wake.set()
 
     async def _audit(self, office: Office) -> None:

@@ -62,6 +62,8 @@ class Office:
         self.clock = clock
         self.wait = wait
         self.enabled = asyncio.Event()
+        #: How often autorecovery was switched off since the election.
+        self.rests = 0
         #: Bookies that are not taken for lost: they are up as far as is known, or gone for a short time.
         self.spared: frozenset[str] = frozenset()
         #: Whether an audit of bookies is waited for, which other checks must not forestall.
@@ -79,6 +81,14 @@ class Office:
         """Return the bookies that are up, writable or read-only."""
         bookies = await self.in_thread(self.store.registration.bookies)
         return frozenset(bookies.everyone)
+
+    def switch(self, is_enabled: bool) -> None:
+        """Take in that autorecovery is enabled or not."""
+        if is_enabled:
+            self.enabled.set()
+        elif self.enabled.is_set():
+            self.enabled.clear()
+            self.rests += 1
 
     async def until_enabled(self) -> None:
         """Wait until autorecovery is enabled."""

@@ -44,6 +44,7 @@ class BookieAudits:
         self._check = check
         self._failed = failed
         self._audit: asyncio.Task[None] | None = None
+        self._rests = office.rests
         #: When all bookies are audited without a reason; at first at once.
         self._check_at_s: float | None = office.clock.monotonic()
         self._tell_the_others()
@@ -72,10 +73,16 @@ class BookieAudits:
         if self._audit is not None and self._audit.done():
             ended, self._audit = self._audit, None
             ended.result()
-        if not office.enabled.is_set():
-            await office.until_enabled()
+        await office.until_enabled()
+        if self._rests != office.rests:
+            self._rests = office.rests
             lost.begin_anew()
+            self._tell_the_others()
         await self._look()
+        if self._rests != office.rests:
+            # Switched off while the store was asked, and perhaps on again: the times away are over, and a
+            # switch wakes this watch.
+            return
         now_s = office.clock.monotonic()
         is_due = self._check_at_s is not None and now_s >= self._check_at_s and lost.due_s is None
         if self._audit is None and (lost.time_is(now_s) or is_due):

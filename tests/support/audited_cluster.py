@@ -69,6 +69,10 @@ class AuditedCluster:
         """The ledgers that are marked, with the bookies."""
         return {ledger: mark.replicas for ledger, mark in self.store.underreplication.marked_ledgers()}
 
+    def votes(self) -> list[str]:
+        """The votes of all candidates, that of the auditor among them."""
+        return self.store._tree.children(f"{self.store.root}/underreplication/auditorelection") or []
+
     def close(self) -> None:
         """End all sessions."""
         for store in self.stores:

@@ -47,7 +47,7 @@ class ManualTime(ManualClock):
         await asyncio.sleep(0)
 
 
-async def eventually(what: Callable[[], object], seconds: float = 20.0) -> None:
+async def eventually(what: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait, in real time, until calling ``what`` gives something true."""
     async with asyncio.timeout(seconds):
         while not what():  # noqa: ASYNC110 - nobody tells

@@ -28,7 +28,10 @@ def adheres(ensemble: Sequence[str], write_quorum: int) -> Adherence:
 
 
 async def checked(running: RunningAuditor, number: int) -> None:
+    """Wait until so many checks were made; the time is stored behind the count, and must not move before."""
     await eventually(lambda: running.auditor.status().summaries[Measure.PLACEMENT_CHECK_TIME].count == number)
+    now_ms = running.time.time_ms()
+    await eventually(lambda: running.store.underreplication.checked_at(CheckKind.PLACEMENT) == now_ms)
 
 
 def test_ledgers_are_counted_by_their_worst_segment_and_old_marks_as_well() -> None:
@@ -49,9 +52,6 @@ def test_ledgers_are_counted_by_their_worst_segment_and_old_marks_as_well() -> N
             assert gauges[Gauge.SOFTLY_ADHERING] == 1
             assert gauges[Gauge.GRACE_PERIOD_ELAPSED] == 1
             assert set(cluster.marks()) == {1, 2, 3}
-            # The time is stored behind the count.
-            now_ms = running.time.time_ms()
-            await eventually(lambda: cluster.store.underreplication.checked_at(CheckKind.PLACEMENT) == now_ms)
 
     asyncio.run(scenario())
 
