@@ -32,7 +32,7 @@ from tests.support.manual_clock import ManualClock
 
 KEY = digest.master_key(b"secret")
 OTHER_KEY = digest.master_key(b"other")
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def entry_body(ledger: int, number: int, payload: bytes = b"payload", lac: int | None = None) -> bytes:
@@ -110,6 +110,33 @@ def add_numbered(bookie: Bookie, ledgers: Sequence[int], entries: range) -> dict
             body = entry_body(ledger, entry_id, f"{ledger}-{entry_id}.".encode() * 8)
             bodies[ledger, entry_id] = body
             bookie.writes.add(SingleAdd(body, KEY, answers, entry_id))
+    answers.wait(len(bodies))
+    assert not answers.bad
+    return bodies
+
+
+def add_numbered_at_once(
+    bookie: Bookie, ledgers: Sequence[int], entries: range
+) -> dict[tuple[int, int], bytes]:
+    """Add the same to the only journal in two groups, the first add and the rest, whatever the machine does.
+
+    So does a machine that has nothing else to do.
+    """
+    first, *others = ((ledger, entry_id) for entry_id in entries for ledger in ledgers)
+    (journal,) = bookie.journals
+    queue, answers = journal._queue, Answers()
+    bodies = {key: entry_body(*key, f"{key[0]}-{key[1]}.".encode() * 8) for key in (first, *others)}
+    bookie.writes.add(SingleAdd(bodies[first], KEY, answers, first[1]))
+    answers.wait(1)
+    is_held_up = queue._is_held_up
+    queue._is_held_up = lambda: True  # type: ignore[method-assign]
+    try:
+        for key in others:
+            bookie.writes.add(SingleAdd(bodies[key], KEY, answers, key[1]))
+    finally:
+        queue._is_held_up = is_held_up  # type: ignore[method-assign]
+        with queue._lock:
+            queue._changed.notify()
     answers.wait(len(bodies))
     assert not answers.bad
     return bodies
