@@ -17,7 +17,7 @@ from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F
 pytestmark = [
     pytest.mark.thorough("as test_auditor_beside_java.py and test_worker_beside_java.py, at once"),
     pytest.mark.interop,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(280),
 ]
 
 OUR_NAME, THEIR_NAME = "our-auditor:3181", "their-auditor:3181"

@@ -14,7 +14,7 @@ from tests.support.java_bookies import BookieFolders, JavaBookies
 from tests.support.java_bookkeeper import copy_directory, require_jars
 from tests.support.manifest import index_rows
 
-pytestmark = [pytest.mark.interop, pytest.mark.corpora, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.interop, pytest.mark.corpora, pytest.mark.timeout(280)]
 
 Corpora = Callable[[str], Path]
 Cli = Callable[..., Any]

@@ -24,7 +24,7 @@ from tests.support.java_cluster import OUR_CONF
 from tests.support.manifest import Image
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.corpora, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.corpora, pytest.mark.timeout(280)]
 
 Corpora = Callable[[str], Path]
 WIRES = ("v2", "v3")

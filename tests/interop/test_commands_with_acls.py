@@ -15,7 +15,7 @@ from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 Run = Callable[..., Any]
 DEMO = Path(__file__).parents[1] / "data" / "demo"

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.thorough("converts thrice; test_conversion_with_java.py reads without a client"),
     pytest.mark.interop,
     pytest.mark.corpora,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(280),
 ]
 
 Corpora = Callable[[str], Path]

@@ -16,7 +16,7 @@ from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, fr
 from tests.support.rows import from_ndjson
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 Run = Callable[..., Any]
 

@@ -29,7 +29,7 @@ pytestmark = [
         "runs Java bookies and a slow copy; tests/cli/test_bookies_drain.py has drains of ours"
     ),
     pytest.mark.interop,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(280),
 ]
 
 KILLS = int(os.environ.get("BKCTL_SOAK") or 1)

@@ -13,6 +13,7 @@ from bkctl.admin.gc import over_http
 from bkctl.client.sync import BookKeeperSync
 from tests.support.grades import one_kept
 from tests.support.java_cluster import OURS, THEIRS, BookieProcess, free_port, new_cluster
+from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -34,7 +35,7 @@ class Live:
         self.ledgers: list[int] = []
 
     def write(self) -> None:
-        """Interleaved ledgers in several logs."""
+        """Interleaved ledgers in several logs, with nothing left in caches, at which no collection looks."""
         writers = [self.client.create(1, 1, 1) for _ in range(LEDGERS)]
         for _ in range(ENTRIES):
             for writer in writers:
@@ -42,6 +43,7 @@ class Live:
         for writer in writers:
             writer.close()
         self.ledgers = [writer.ledger for writer in writers]
+        until(lambda: self.logs_bytes() > LEDGERS * ENTRIES * len(PAYLOAD), "the bookie does not flush")
 
     def delete(self, ledgers: list[int]) -> None:
         for ledger in ledgers:

@@ -18,7 +18,7 @@ from tests.support.java_cluster import OURS, SETTINGS, THEIRS, BookieProcess, fr
 from tests.support.java_http import HttpAnswer, http_conf, request
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 API = "/api/v1"
 ENTRIES = 1005

@@ -12,7 +12,7 @@ from tests.support.java_client import JavaClient, JavaLedgerClient, entries_of
 from tests.support.java_cluster import new_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 BOOKIES = 3
 WIRES = ("v2", "v3")

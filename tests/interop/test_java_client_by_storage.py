@@ -18,7 +18,7 @@ from tests.support.java_client import JavaClient, JavaLedgerClient, entries_of
 from tests.support.java_cluster import new_cluster, our_bookies
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 WIRES = ("v2", "v3")
 DIGESTS = ("CRC32C", "CRC32", "MAC", "DUMMY")

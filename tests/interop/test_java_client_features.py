@@ -24,7 +24,7 @@ from tests.support.java_client import JavaClient, JavaLedger, JavaLedgerClient, 
 from tests.support.java_cluster import THEIRS, BookieProcess, new_cluster, our_bookies
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 WIRES = ("v2", "v3")
 WAIT_SECONDS = 20

@@ -17,9 +17,10 @@ from tests.support.exposition_text import ScrapeText, scrape
 from tests.support.java_client import JavaLedgerClient
 from tests.support.java_cluster import OURS, THEIRS, BookieProcess, free_port, new_cluster
 from tests.support.java_http import http_conf
+from tests.support.waiting import WAIT_S, until
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 ENTRIES = 150
 PAYLOAD_BYTES = 700
@@ -198,18 +199,17 @@ def _load(java: JavaLedgerClient, uri: str, bookie: str, port: int) -> None:
 
 def _wait_until_flushed(port: int) -> None:
     """Then reads come from the entry logs: Java exports what counts those only after the first of them."""
-    until = time.monotonic() + 20
-    while scrape(port).value("bookie_write_cache_count") and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: not scrape(port).value("bookie_write_cache_count"), "the bookie does not flush")
 
 
 def _scrape_when_counted(port: int, kind: str) -> ScrapeText:
-    """After a flush and a look at the disks; the last counters move a moment after the answers."""
-    until = time.monotonic() + 20
+    """After a flush and a look at the disks; the last counters come, and move, a moment after the answers."""
+    ends_s = time.monotonic() + WAIT_S
     while True:
         found = scrape(port)
         looked_at_disks = any(found.value(name) for name in found.samples if "_dir_" in name)
-        if (looked_at_disks and _got(found, kind) == _expected(kind)) or time.monotonic() > until:
+        is_complete = _expected(kind).keys() <= found.samples.keys() and looked_at_disks
+        if (is_complete and _got(found, kind) == _expected(kind)) or time.monotonic() > ends_s:
             return found
         time.sleep(0.05)
 

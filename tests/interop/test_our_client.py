@@ -39,7 +39,7 @@ from tests.support.zookeeper import ZooKeeperServer, running_zookeeper, zookeepe
 if TYPE_CHECKING:
     from tests.conftest import CliResult
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 KINDS = {"theirs": (THEIRS,) * 3, "ours": (OURS,) * 3, "mixed": (THEIRS, OURS, THEIRS)}
 WIRES = {"v2": Wire.V2, "v3": Wire.V3}

@@ -22,7 +22,7 @@ from tests.support.java_cluster import SETTINGS, THEIRS, BookieProcess, new_clus
 from tests.support.tls_files import CERTIFICATE, KEY, PEMS, STRICT_BOOKIE_TLS
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 CLIENT_TLS = ClientTlsSettings(trust_path=CERTIFICATE, certificate_path=CERTIFICATE, key_path=KEY)
 JAVA_BOOKIE_TLS = {**STRICT_BOOKIE_TLS, "tlsProvider": "JDK"}

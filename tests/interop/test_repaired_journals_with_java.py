@@ -16,7 +16,7 @@ from tests.support.java_client import JavaLedgerClient, entries_of
 from tests.support.java_cluster import OURS, THEIRS, BookieProcess, new_cluster
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 Cli = Callable[..., Any]
 SIZE = 700

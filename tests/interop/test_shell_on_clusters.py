@@ -19,7 +19,7 @@ from tests.support.java_cluster import new_cluster, our_bookies
 from tests.support.rows import from_ndjson
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 Run = Callable[..., Any]
 
 

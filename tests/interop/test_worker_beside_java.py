@@ -27,7 +27,7 @@ from tests.support.java_written_cluster import running_cluster
 from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer, zookeeper_server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 
 DIGESTS = ("CRC32", "CRC32C", "MAC", "DUMMY")
 WORKER = WorkerSettings(

@@ -16,7 +16,7 @@ from typing import Self
 
 from tests.support import ready_process
 from tests.support.java_bookkeeper import require_jars
-from tests.support.java_cluster import OURS, SESSION_TIMEOUT_MS, THEIRS
+from tests.support.java_cluster import OURS, SHORT_SESSION_MS, THEIRS
 
 _MAIN = "org.apache.bookkeeper.replication.AutoRecoveryMain"
 _LAST_WORDS = 3000
@@ -40,7 +40,7 @@ _OUR_KEYS = {
     "auditorPeriodicCheckInterval": "0",
     "lostBookieRecoveryDelay": "0",
     "openLedgerRereplicationGracePeriod": "1000",
-    "zkTimeout": str(SESSION_TIMEOUT_MS),
+    "zkTimeout": str(SHORT_SESSION_MS),
 }
 
 
@@ -75,7 +75,7 @@ class AuditorProcess:
             jars = require_jars()
             settings = {
                 "metadataServiceUri": metadata_uri,
-                "zkTimeout": str(SESSION_TIMEOUT_MS),
+                "zkTimeout": str(SHORT_SESSION_MS),
                 "bookieId": name,
                 "httpServerEnabled": "false",
                 "enableStatistics": "false",
@@ -87,7 +87,7 @@ class AuditorProcess:
             command = jars.quick_command(_MAIN, "-c", str(path), log_level="INFO")
         else:
             assert kind == OURS
-            command = [sys.executable, "-c", _OUR_AUDITOR, metadata_uri, name, str(SESSION_TIMEOUT_MS)]
+            command = [sys.executable, "-c", _OUR_AUDITOR, metadata_uri, name, str(SHORT_SESSION_MS)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 

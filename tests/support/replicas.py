@@ -28,7 +28,7 @@ class Replica:
 async def read_replica(client: BookKeeper, access: LedgerAccess, entry: int, bookie: str) -> bytes | None:
     """The payload of an entry at one bookie; None without a good copy."""
     try:
-        answer = await client.pool.request(bookie, ReadRequest(access.ledger, entry), 5)
+        answer = await client.pool.request(bookie, ReadRequest(access.ledger, entry), 30)
     except BkctlError:
         return None
     assert isinstance(answer, ReadResponse)

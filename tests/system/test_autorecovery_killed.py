@@ -32,7 +32,7 @@ ENTRY = bytes(range(256)) * 16
 #: So slow that there is something to do until it has been killed so often.
 BYTES_PER_S = LEDGERS * ENTRIES * len(ENTRY) // (2 * KILLS + 2)
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(280)
 
 
 class Written:
