@@ -46,7 +46,7 @@ RECENT = 4
 READS_AT_ONCE = 500
 _LEDGER_STEP = 100
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 15 * ROUNDS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(270 + 15 * ROUNDS)]
 
 
 class Load:

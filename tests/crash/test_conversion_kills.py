@@ -18,7 +18,7 @@ STRIDE = 1 if os.environ.get("BKCTL_SOAK") else 41
 #: At the change of names.
 NEAR = min(STRIDE, times(6, 1))
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 if STRIDE == 1 else 300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 if STRIDE == 1 else 600)]
 
 
 @pytest.mark.parametrize(("source", "target"), [("db", "idx"), ("idx", "db")])

@@ -32,6 +32,7 @@ from tests.support.grades import times
 from tests.support.java_bookies import BookieFolders, EntryKey, JavaBookies
 from tests.support.java_bookkeeper import REQUIRE_ENV, JarsUnavailableError, copy_directory, find_jars
 from tests.support.manifest import FILES, index_rows, logs_of
+from tests.support.waiting import WAIT_S
 
 KILLS = times(1, 2, "BKCTL_SOAK")
 SOAK = KILLS > 2
@@ -41,7 +42,7 @@ ROUNDS = 2 if SOAK else 0
 WITH_JAVA = KILLS if SOAK else 1
 AGAIN = 0.2
 
-pytestmark = [pytest.mark.corpora, pytest.mark.slow, pytest.mark.timeout(120 + 30 * KILLS)]
+pytestmark = [pytest.mark.corpora, pytest.mark.slow, pytest.mark.timeout(270 + 30 * KILLS)]
 
 Row = tuple[int, int, int, int]
 
@@ -179,7 +180,7 @@ def killed(corpus: str, folder: Path, moment: Moment) -> int:
 
 def quiet(current: Path) -> None:
     """Wait until workers of a killed run are gone: the system ends them with their parent."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         if not any(_target(link).startswith(f"{current}/") for link in Path("/proc").glob("[0-9]*/fd/*")):
             return
@@ -388,6 +389,6 @@ def check_after_kill(directory: Directory, folder: Path, java: JavaBookies | Non
 
 
 def rerun(directory: Directory, folder: Path) -> None:
-    done = subprocess.run(command(folder), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command(folder), capture_output=True, text=True, timeout=4 * WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     directory.check_new(folder / "ledgers/current")

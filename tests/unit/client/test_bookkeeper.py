@@ -332,7 +332,7 @@ def test_a_force_or_flush_after_the_end_is_refused(cluster: LocalCluster, ends_b
             ledger.abandon()
         for ask in (ledger.force, ledger.flush_last_add_confirmed):
             with pytest.raises(HandleClosedError):
-                await asyncio.wait_for(ask(), 5)
+                await asyncio.wait_for(ask(), 30)
 
     run(cluster, check)
 
@@ -346,7 +346,7 @@ def test_an_append_that_waits_for_room_ends_with_the_handle(cluster: LocalCluste
         ledger.abandon()
         for ended in (first, waiting):
             with pytest.raises(HandleClosedError):
-                await asyncio.wait_for(ended, 5)
+                await asyncio.wait_for(ended, 30)
 
     run(cluster, check, ClientSettings(outstanding_adds_max=1))
 

@@ -61,7 +61,7 @@ def log_of(database: Path, pattern: str) -> Path:
 @pytest.mark.parametrize("open_database", [read_only, alone])
 @pytest.mark.parametrize("pattern", ["MANIFEST-*", "*.log"])
 @pytest.mark.parametrize("kind", [5, 6, 7, 8])
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_a_record_of_a_recycled_log_in_one_that_is_not(
     tmp_path: Path, open_database: Open, pattern: str, kind: int
 ) -> None:
@@ -75,7 +75,7 @@ def test_a_record_of_a_recycled_log_in_one_that_is_not(
     assert log.read_bytes() == data
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_behind_a_damaged_record_the_rest_of_the_block_is_not_read(tmp_path: Path) -> None:
     """RocksDB leaves it out as well, so that such a record there does no harm."""
     make_database(tmp_path / "database")

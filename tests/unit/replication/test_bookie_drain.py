@@ -481,7 +481,7 @@ def test_a_drain_is_stopped_also_while_the_store_does_not_answer(
         away = Mock(side_effect=ConnectionFailedError("the store is away"))
         monkeypatch.setattr(cluster.tree, "get", away)
         drain.cancel()
-        ended, _ = await asyncio.wait({drain}, timeout=3)
+        ended, _ = await asyncio.wait({drain}, timeout=30)
         drain.cancel()
         return bool(ended)
 

@@ -151,7 +151,7 @@ def test_written_bytes_are_given_to_the_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("open_", [SYSTEM.open, SYSTEM.open_to_write])
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_fifo_is_refused_without_waiting(tmp_path: Path, open_: Callable[[str], object]) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(StorageError, match="not a regular file"):

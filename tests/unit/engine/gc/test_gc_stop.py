@@ -76,7 +76,7 @@ def test_a_failure_that_is_final_may_stop_the_collector_on_its_own_thread() -> N
     rig.collector.start()
     rig.collector.request(MAJOR)
     try:
-        assert stopped.wait(5), "it waits for itself"
+        assert stopped.wait(30), "it waits for itself"
         rig.collector._thread.join(20)
         assert not rig.collector._thread.is_alive
     finally:

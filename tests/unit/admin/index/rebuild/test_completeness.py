@@ -72,7 +72,7 @@ def lose(bookie: Bookie, *log_ids: int) -> None:
 
 def dump(bookie: Bookie, ledgers: dict[int, LedgerMetadata], **options: Any) -> tuple[object, ...]:
     """Metadata that are newer than all that the bookie has written."""
-    options = {"time_ms": int(time.time() * 1000) + 60_000, **options}
+    options = {"time_ms": int(time.time() * 1000) + 3_600_000, **options}
     return "--metadata", dump_file(bookie.root.parent / "zk.json", ledgers, **options)
 
 

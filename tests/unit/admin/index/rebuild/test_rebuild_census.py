@@ -336,7 +336,7 @@ def test_open_in_a_dump_leaves_a_fence_open_only_if_the_dump_is_newer_than_the_b
     run_cli: Cli, bookie: Bookie, newer: bool
 ) -> None:
     lose_databases(bookie)
-    time_ms = int((time.time() + (60 if newer else -60)) * 1000)
+    time_ms = int((time.time() + (3_600 if newer else -3_600)) * 1000)
     known = dump(bookie, dict.fromkeys(range(4), OPEN), time_ms=time_ms)
     found = Rebuilt(run_cli, bookie, "--storage", "db", "--metadata", known)
     assert found.about("fenced") == (set() if newer else {0, 1, 2, 3})
