@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from bkctl.config.loader import load
 from bkctl.server.life.embedded import EmbeddedBookie
 from tests.support.java_client import JavaClient, JavaLedgerClient, payload
 from tests.support.java_cluster import OURS, PROCESS_CONF, THEIRS, free_port, new_cluster
+from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer
 
 KINDS = {f"b{number}": OURS if number < 3 else THEIRS for number in range(6)}
@@ -110,10 +110,7 @@ class MixedCluster:
             self._java.ask("stop-bookie", bookie)
         elif bookie in self._ours:
             self._ours.pop(bookie).stop()
-        until = time.monotonic() + 20
-        while bookie in self.client.known_bookies():
-            assert time.monotonic() < until, f"{bookie} is known still"
-            time.sleep(0.01)
+        until(lambda: bookie not in self.client.known_bookies(), f"{bookie} is known still")
 
     def stop_all(self) -> None:
         """Stop every bookie that runs."""
@@ -134,7 +131,8 @@ class MixedCluster:
                 for place in PLACES_OF_TWO:
                     self._write(2, digest, place)
         # The third answer to the last add is waited for by nobody.
-        time.sleep(0.3)
+        for bookie in KINDS:
+            until(lambda bookie=bookie: self._is_on_disk(bookie), f"{bookie} has not all")  # type: ignore[misc]
         shutil.copytree(self._folder, self._kept)
         for bookie in KINDS:
             self.assert_whole(bookie)
@@ -152,6 +150,16 @@ class MixedCluster:
         ledger.close()
         ((_, members),) = metadata.ensembles.items()
         self.ledgers[ledger.id] = WrittenLedger(digest, write_quorum, tuple(members))
+
+    def _is_on_disk(self, bookie: str) -> bool:
+        """Return whether every entry that belongs on a bookie stands in its journal or its logs."""
+        files = [path for path in self.home(bookie).rglob("*") if path.suffix in (".txn", ".log")]
+        content = b"".join([path.read_bytes() for path in files])
+        return all(
+            payload(ledger, entry, SIZE) in content
+            for ledger, written in self.ledgers.items()
+            for entry in written.entries_on(bookie)
+        )
 
     def put_back(self, bookie: str) -> None:
         """Stop a bookie and give it the disks of when it was killed."""
