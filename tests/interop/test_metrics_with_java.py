@@ -291,6 +291,9 @@ def _expected(kind: str) -> dict[str, float]:
         f"{JOURNAL}FORCE_WRITE_BATCH_ENTRIES": adds + LEDGERS,
         f"{JOURNAL}FORCE_WRITE_GROUPING_TOTAL": adds + LEDGERS,
     }
+    if kind == THEIRS:
+        # An estimate of its database (`rocksdb.estimate-num-keys`), which now and then is one too high.
+        del exact["bookie_entries_count"]
     wanted = {**exact, **{f"{name}_count": count for name, count in counts.items()}}
     return wanted | {f"{name}_sum": total for name, total in sums.items()}
 
@@ -305,6 +308,8 @@ def _got(found: ScrapeText, kind: str) -> dict[str, float]:
 @pytest.mark.parametrize("kind", [THEIRS, OURS])
 def test_values_agree_with_the_load(scrapes: dict[str, Scrapes], kind: str) -> None:
     assert _got(scrapes[kind].after, kind) == _expected(kind)
+    adds = LEDGERS * ENTRIES
+    assert adds <= scrapes[kind].after.value("bookie_entries_count") <= adds + LEDGERS
 
 
 @pytest.mark.parametrize("kind", [THEIRS, OURS])
