@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from bkctl.config.server_keys.journal import JournalSettings
 
 
-class FlushReason(enum.Enum):
+class FlushReason(enum.StrEnum):
     """Why a group was written when it was."""
 
     IDLE = "idle"

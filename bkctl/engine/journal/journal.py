@@ -91,6 +91,7 @@ class Journal:
         self._writer = GroupWriter(clock, settings, self._queue, self._zeros, self.meters)
         self._file: JournalFile | None = None
         self._last_sync_s = 0.0
+        self._lends = settings.sync_data and self._queue.writes_at_once
         # While suspended: the range that a failed write may have touched, or that a new file is due.
         self._given_up: tuple[int, int] | None = None
         self._file_due = False
@@ -138,8 +139,7 @@ class Journal:
     @property
     def lends_its_turn(self) -> bool:
         """Whether the thread that appends a lone record may write it, as far as is known now."""
-        at_once = self._queue.writes_at_once and self.settings.sync_data
-        return at_once and self._force_write.sync_s <= LENT_SYNC_S_MAX
+        return self._lends and self._force_write.sync_s <= LENT_SYNC_S_MAX
 
     def write_lent(self) -> None:
         """Write, sync and answer on this thread what it appended, if it was lent the turn for that.

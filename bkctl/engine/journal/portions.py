@@ -10,6 +10,10 @@ from bkctl.engine.journal.batch import JournalBatch
 
 def portions(batches: list[JournalBatch], bytes_max: int, padding: bytes = b"") -> Iterator[list[bytes]]:
     """Yield the pieces of all batches, then ``padding``, in lists of about ``bytes_max``; no piece is cut."""
+    size_bytes = sum([batch.size_bytes for batch in batches])
+    if size_bytes <= bytes_max:
+        yield [*chain.from_iterable([batch.pieces for batch in batches]), padding]
+        return
     held: list[JournalBatch] = []
     size_bytes = 0
     for batch in batches:

@@ -121,7 +121,9 @@ class ZerosAhead:
         self._end_bytes_max = end_bytes_max
         self._meters = meters
         self._on_sync_error = on_sync_error
-        self._changed = threading.Condition(threading.Lock())
+        # Taken by itself where it is taken for each group, as that of the queue.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._path: str | None = None
         self._range: ZeroRange | None = None
         self._ended = step_bytes == 0
@@ -147,7 +149,7 @@ class ZerosAhead:
 
         None are being written when this returns.
         """
-        with self._changed:
+        with self._lock:
             current = self._range
             if current is None:
                 return

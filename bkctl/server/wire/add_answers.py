@@ -109,7 +109,7 @@ class AddAnswers:
 
     def journaled(self, batches: list[JournalBatch]) -> None:
         """Answer runs that are durable."""
-        self._post_all(batches, ResultCode.OK)
+        self._post_all(batches, ResultCode.OK, at_once=True)
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
         """Answer runs that are not known to be durable."""
@@ -129,7 +129,7 @@ class AddAnswers:
         """Answer runs with an error."""
         self._post(pending, code)
 
-    def _post_all(self, batches: Sequence[JournalBatch], code: ResultCode) -> None:
+    def _post_all(self, batches: Sequence[JournalBatch], code: ResultCode, *, at_once: bool = False) -> None:
         """Have the runs of batches answered: together, or by batch when they cannot be put together."""
         try:
             pending = _pending(batches)
@@ -138,9 +138,9 @@ class AddAnswers:
             for batch in batches:
                 self._post(_runs_of(batch), code)
         else:
-            self._post(pending, code)
+            self._post(pending, code, at_once=at_once)
 
-    def _post(self, pending: Sequence[PendingAdds], code: ResultCode) -> None:
+    def _post(self, pending: Sequence[PendingAdds], code: ResultCode, *, at_once: bool = False) -> None:
         """Have runs answered, and counted as ended behind the last one's answer."""
         if not pending:
             return
@@ -149,7 +149,7 @@ class AddAnswers:
         except Exception as error:  # noqa: BLE001 - adds without an answer would be in progress for good
             report("answering adds", error)
             answers = [(pending[-1].connection, bytes, partial(self._lost, pending))]
-        self._answers.post(answers)
+        self._answers.post(answers, at_once=at_once)
 
     def _answers_to(self, pending: Sequence[PendingAdds], code: ResultCode) -> list[Answer]:
         # Here, where an error still ends in `_lost`.

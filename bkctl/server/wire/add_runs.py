@@ -136,15 +136,24 @@ def _for_engine(pending: Sequence[PendingAdds], sink: AddAnswers) -> EngineAddRu
     records = join_runs(packed)
     count = sum([each.count for each in pending])
     return RecordRun(
-        b"".join([run.packed_grants for run in packed]),
-        b"".join([run.lacs for run in packed]),
-        b"".join([run.counts for run in packed]),
+        *_joined_columns(packed),
         records,
         count,
         len(records) - LENGTH_BYTES * count,
         sink,
         pending,
         as_lists,
+    )
+
+
+def _joined_columns(runs: list[PackedAddRun]) -> tuple[bytes, bytes, bytes]:
+    """Return the grants, the last adds confirmed and the counts of runs."""
+    if len(runs) == 1:
+        return runs[0].packed_grants, runs[0].lacs, runs[0].counts
+    return (
+        b"".join([run.packed_grants for run in runs]),
+        b"".join([run.lacs for run in runs]),
+        b"".join([run.counts for run in runs]),
     )
 
 

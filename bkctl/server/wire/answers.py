@@ -55,14 +55,17 @@ class AnswerQueue:
         """Whether all that was posted is written. On the loop's thread."""
         return not self._queue
 
-    def post(self, answers: Iterable[Answer]) -> None:
-        """Have answers written soon. From any thread."""
+    def post(self, answers: Iterable[Answer], *, at_once: bool = False) -> None:
+        """Have answers written soon. From any thread.
+
+        ``at_once``: on the loop's thread they are written before this returns, where nothing else waits.
+        """
         self._queue.extend(answers)
         # The loop clears the flag before it empties the queue, so what is put in later wakes it again.
         if not self._awake:
             self._awake = True
             try:
-                self._wake_loop()
+                self._wake_loop(at_once=at_once)
             except Exception as error:  # noqa: BLE001 - the answers are in the queue, and no caller's any more
                 # The next one wakes the loop for these as well.
                 self._awake = False
@@ -71,13 +74,17 @@ class AnswerQueue:
                 else:
                     report("waking the loop for answers", error)
 
-    def _wake_loop(self) -> None:
+    def _wake_loop(self, *, at_once: bool) -> None:
+        if not at_once or not self._is_on_loop():
+            self._loop.call_soon_threadsafe(self._drain)
+            return
+        self._drain()
+
+    def _is_on_loop(self) -> bool:
         try:
-            is_here = asyncio.get_running_loop() is self._loop
+            return asyncio.get_running_loop() is self._loop
         except RuntimeError:
-            is_here = False
-        # A thread wakes the loop by a system call.
-        (self._loop.call_soon if is_here else self._loop.call_soon_threadsafe)(self._drain)
+            return False
 
     def _drain(self) -> None:
         self._awake = False

@@ -404,3 +404,32 @@ def test_of_many_connections_one_that_fails_costs_the_others_nothing(
     assert [sink.written for sink in sinks] == [
         [] if number == 2 else [b"frames"] for number in range(len(sinks))
     ]
+
+
+def test_answers_are_written_at_once_on_the_loops_thread_and_in_their_order() -> None:
+    ended: list[str] = []
+
+    async def post() -> None:
+        answers = AnswerQueue(asyncio.get_running_loop())
+        answers.post([(sink, lambda: b"one", partial(ended.append, "one"))], at_once=True)
+        assert (sink.written, ended) == ([b"one"], ["one"])
+        # The loop is on its way to these: they are not overtaken.
+        answers.post([(sink, lambda: b"two", None)])
+        answers.post([(sink, lambda: b"three", None)], at_once=True)
+        assert sink.written == [b"one"]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert sink.written == [b"one", b"twothree"]
+        await asyncio.to_thread(answers.post, [(sink, lambda: b"four", None)], at_once=True)
+        await asyncio.sleep(0)
+        assert sink.written[2:] == [b"four"]
+
+    sink = Socket()
+    asyncio.run(post())
+
+
+def test_a_thread_writes_no_answer_itself() -> None:
+    loop, sink = Loop(0), Socket()
+    answers = AnswerQueue(cast("asyncio.AbstractEventLoop", loop))
+    answers.post([(sink, lambda: b"frames", None)], at_once=True)
+    assert (sink.written, len(loop.calls)) == ([], 1)

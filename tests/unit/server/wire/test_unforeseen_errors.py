@@ -367,7 +367,10 @@ class Posted:
     """Takes answers, and writes none."""
 
     def __init__(self, posted: list[Answer]) -> None:
-        self.post = posted.extend
+        self._posted = posted
+
+    def post(self, answers: list[Answer], *, at_once: bool = False) -> None:
+        self._posted.extend(answers)
 
 
 class Connection:
