@@ -135,8 +135,8 @@ def append_to(journal: Journal, batch: JournalBatch, actions: Actions) -> None:
     """Append to a journal; a lone entry is written by this thread behind its locks, where it may be."""
     borrows = batch.entries == 1 and journal.lends_its_turn
     if borrows:
-        # In front: behind the append nothing may fail.
-        actions.append(journal.write_lent)
+        # In front: behind the append nothing may fail. The second one is for a first one that cannot begin.
+        actions += (journal.write_lent, journal.return_turn)
     journal.append(batch, borrows=borrows)
 
 

@@ -43,6 +43,7 @@ from bkctl.metrics.stage import StageMeter
 _FRONT = struct.Struct(">qqq")
 
 _ANSWER = "an answer of the write stage"
+_RETURNING = "giving back the turn of a journal"
 
 
 class WriteStage:
@@ -68,6 +69,8 @@ class WriteStage:
         self._throttle_ms_max = throttle_ms_max
         self._notes = AddNotes(table, clock, self.meter)
         self._runs = RunAppender(table, self._notes, write_data=write_data)
+        # Behind an error: nothing where this thread was lent no turn.
+        self._return_turns: Actions = [journal.return_turn for journal in table.journals]
         self._held = HeldAdds(settings, self.meter)
         self._read_only = False
         self._high_priority_too = False
@@ -119,17 +122,22 @@ class WriteStage:
         journal has failed.
         """
         actions: Actions = []
-        with self._lock:
-            if self._read_only or self._stopping:
-                return False
-            outcome = Outcome.NO_ROOM if self._held else self._runs.append(run, actions)
-            if outcome is Outcome.NOT_AS_IS:
-                return False
-            if outcome is Outcome.NO_ROOM:
-                held = self._held_run(run)
-                if not self._hold(held):
-                    actions.append(partial(held.fail, self._too_many()))
-        call_all(_ANSWER, actions)
+        try:
+            with self._lock:
+                if self._read_only or self._stopping:
+                    return False
+                outcome = Outcome.NO_ROOM if self._held else self._runs.append(run, actions)
+                if outcome is Outcome.NOT_AS_IS:
+                    return False
+                if outcome is Outcome.NO_ROOM:
+                    held = self._held_run(run)
+                    if not self._hold(held):
+                        actions.append(partial(held.fail, self._too_many()))
+            call_all(_ANSWER, actions)
+        except BaseException:
+            # A turn that was lent for an action would be nobody's.
+            call_all(_RETURNING, self._return_turns)
+            raise
         return True
 
     def end_of_known(self, grants: Sequence[bytes], start: int) -> int:

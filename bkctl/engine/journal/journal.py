@@ -96,6 +96,8 @@ class Journal:
         self._given_up: tuple[int, int] | None = None
         self._file_due = False
         self._wanted_bytes = 0
+        # Whether the thread that was lent the turn writes; that one alone changes it.
+        self._lent_in_use = False
         self._thread: EngineThread | None = None
 
     def start(self, *, after_id: int = 0, records_end: LastMark | None = None) -> None:
@@ -144,25 +146,41 @@ class Journal:
     def write_lent(self) -> None:
         """Write, sync and answer on this thread what it appended, if it was lent the turn for that.
 
-        This waits for the disk. A record that does not fit in the file is the journal thread's.
+        This waits for the disk. A record that does not fit in the file is the journal thread's, and so is one
+        that a sink appends while it gets such an answer: the answers behind that one come first.
         """
-        queue = self._queue
-        if not queue.is_lent_here:
+        if self._lent_in_use:
             return
         try:
-            batches = queue.take_lent() if self._has_room_in_file() else []
+            if self._queue.is_lent_here:
+                self._write_lent()
+        finally:
+            self.return_turn()
+
+    def return_turn(self) -> None:
+        """Give back a turn that this thread was lent and does not use; the journal thread writes then."""
+        if not self._lent_in_use:
+            self._queue.give_back()
+
+    def _write_lent(self) -> None:
+        self._lent_in_use = True
+        try:
+            batches = self._queue.take_lent(self._room_in_file())
             if batches:
                 self._flush_timed(batches, FlushReason.QUEUE_EMPTY)
         except Exception as error:  # noqa: BLE001
             # The journal thread answers what was not taken.
             self._fail([], logged_failure(f"{self.directory}: writing a lone record", error))
         finally:
-            queue.give_back()
+            self._lent_in_use = False
 
-    def _has_room_in_file(self) -> bool:
-        """Return whether all that waits fits in the file: a new one takes its time."""
-        size_bytes = self._queue.queued_bytes + self.settings.alignment_bytes
-        return self._current_file().position + size_bytes <= self.settings.size_bytes_max
+    def _room_in_file(self) -> int:
+        """Return how many bytes surely fit in the file: a new one takes its time.
+
+        The padding behind a group is shorter than two of its units.
+        """
+        settings = self.settings
+        return settings.size_bytes_max - self._current_file().position - 2 * settings.alignment_bytes
 
     def has_room(self, size_bytes: int, entries: int) -> bool:
         """Return whether the queue's bounds allow so much more; if not, ``on_room`` is called when they may.
@@ -264,6 +282,8 @@ class Journal:
     def _broken(self, error: BkctlError) -> None:
         """End the journal with the error that ended the thread."""
         self._queue.fail(error)
+        # A group that is being written on a turn that was lent passes through the stages first.
+        self._queue.await_turn()
         batches, _ = self._queue.drain()
         self._callbacks.put(Outcome(batches, self._clock.monotonic(), error, counted=False))
         self._force_write.close()

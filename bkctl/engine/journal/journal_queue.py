@@ -159,17 +159,20 @@ class JournalQueue:
         """Whether the thread that asks has the turn."""
         return self._lent_to == threading.get_ident()
 
-    def take_lent(self) -> list[JournalBatch]:
-        """Take all that arrived, as the one who has the turn; nothing of a journal that has ended."""
+    def take_lent(self, room_bytes: int) -> list[JournalBatch]:
+        """Take what arrived, as the one who has the turn: nothing if it is more, or the journal has ended."""
         with self._lock:
-            return [] if self.aborted or self.error is not None else self._taken()
+            ended = self.aborted or self.error is not None
+            return [] if ended or self._bytes > room_bytes else self._taken()
 
     def give_back(self) -> None:
-        """Give the turn back, and wake the journal thread if there is work for it."""
+        """Give the turn back, if this thread has it, and wake the journal thread if there is work for it."""
         with self._lock:
-            self._lent_to = None
-            if self._arrived or self._is_closed():
-                self._changed.notify()
+            if self.is_lent_here:
+                if self._arrived or self._retry or self._is_closed():
+                    self._changed.notify()
+                # At the end: who fails before it may try again.
+                self._lent_to = None
 
     def _is_at_rest(self) -> bool:
         """Return whether nothing is in the journal at all."""
@@ -242,6 +245,12 @@ class JournalQueue:
         """Return whether the force-write stage is empty, in a journal that goes on."""
         with self._lock:
             return not self._meters.force_write.length and not self._is_closed()
+
+    def await_turn(self) -> None:
+        """Wait until no other thread has the turn; for the end of the journal thread."""
+        with self._lock:
+            while self._lent_to is not None:
+                self._changed.wait()
 
     def drain(self) -> tuple[list[JournalBatch], bool]:
         """Return all batches that will not be written, and whether an appender waits for room."""

@@ -170,6 +170,27 @@ def test_what_was_appended_between_the_loan_and_the_write_goes_with_it() -> None
         sink.wait_for(3)
 
 
+def test_what_a_sink_appends_on_the_turn_comes_behind_the_answers_that_are_being_given() -> None:
+    """It would be written in the middle of them, and give the turn back that they need."""
+    answered: list[int] = []
+
+    class Ordered(ThreadsSink):
+        def journaled(self, batches: list[JournalBatch]) -> None:
+            answered.extend(batch.context for batch in batches)
+            super().journaled(batches)
+
+    with running(memory(), AT_ONCE) as journal:
+        second = Ordered()
+        first = Ordered(lambda: append(journal, second, 2))
+        synced_once(journal)
+        journal.append(batch_of([body(1, 0)], first, 0), borrows=True)
+        journal.append(batch_of([body(1, 1)], second, 1))
+        journal.write_lent()
+        second.wait_for(2)
+        assert answered == [0, 1, 2]
+        assert (first.threads, second.threads) == ([HERE], [HERE, "journal-0"])
+
+
 @pytest.mark.parametrize("busy", ["a batch", "a sync", "answers", "nothing"])
 def test_the_turn_is_lent_only_while_nothing_else_is_in_the_journal(busy: str) -> None:
     meters = JournalMeters(AT_ONCE)
@@ -224,6 +245,88 @@ def test_a_full_disk_suspends_the_journal_which_goes_on() -> None:
         assert sink.threads[-1] == HERE
         journal.stop()
     assert bodies_in(journals(disk).values()) == [body(1, 0), body(1, 3), body(1, 4)]
+
+
+def test_room_that_is_announced_before_the_turn_is_given_back_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full = FaultRule("write", ".txn", first=3, count=1, error_number=errno.ENOSPC)
+    sink = ThreadsSink()
+    with running(FaultyFileSystem(memory(), [full]), AT_ONCE) as journal:
+        waits = journal._queue._changed.wait
+        woken = threading.Event()
+
+        def waiting(*_: object) -> bool:
+            woken.set()
+            return waits()
+
+        def announce(_: NoSpaceError) -> None:
+            monkeypatch.setattr(journal._queue._changed, "wait", waiting)
+            journal.retry()
+            assert woken.wait(10)
+
+        journal.on_no_space = announce
+        synced_once(journal)
+        append(journal, sink, 0)
+        append(journal, sink, 1)
+        assert journal.queued_bytes == 0
+        until(lambda: journal.suspended is None)
+        append(journal, sink, 2)
+        sink.wait_for(3)
+        assert (sink.journaled_contexts, sink.failed_contexts) == ([0, 2], [1])
+
+
+def test_what_comes_between_a_look_at_the_file_and_the_write_begins_no_new_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The new file waits for the sync, of which the journal thread alone is told: nobody would go on."""
+    sink = ThreadsSink()
+    with running(memory(), replace(AT_ONCE, size_bytes_max=5000)) as journal:
+        synced_once(journal)
+        take = journal._queue.take_lent
+
+        def taken(*room: int) -> list[JournalBatch]:
+            journal.append(batch_of([body(1, 1, 6000)], sink, 1, after_write=True))
+            until(lambda: journal._queue._wake_bytes == 0)  # the journal thread waits again
+            return take(*room)
+
+        monkeypatch.setattr(journal._queue, "take_lent", taken)
+        thread = borrowed(journal, sink, 0)
+        sink.wait_for(2)
+        thread.join(10)
+        stuck = thread.is_alive()
+        journal._queue.retry()
+        with journal._queue._lock:
+            journal._queue._changed.notify_all()
+        assert not stuck
+        assert set(sink.threads) == {"journal-0-callback"}
+
+
+def test_a_journal_thread_that_ends_leaves_the_one_who_has_the_turn_its_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system, gate = gated("sync", memory(), first=3)
+    sink = ThreadsSink()
+    failures: list[BkctlError] = []
+    with running(system, AT_ONCE, on_failure=failures.append) as journal:
+        synced_once(journal)
+        thread = borrowed(journal, sink, 0)
+        gate.await_reached()
+        waits = journal._queue._changed.wait
+
+        def no_memory(*_: object) -> bool:
+            monkeypatch.setattr(journal._queue._changed, "wait", waits)
+            raise MemoryError
+
+        monkeypatch.setattr(journal._queue._changed, "wait", no_memory)
+        append(journal, sink, 1)
+        until(lambda: journal.failure is not None)
+        threading.Event().wait(0.05)
+        gate.opened.set()
+        thread.join(10)
+        sink.wait_for(2)
+        assert (sink.journaled_contexts, sorted(sink.failed_contexts)) == ([], [0, 1])
+        until(lambda: bool(failures))
 
 
 def test_a_new_file_is_begun_by_the_journal_thread() -> None:
