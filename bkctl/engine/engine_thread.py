@@ -73,12 +73,12 @@ class EngineThread:
             reported(f"telling the end of {self._name}", self._on_failure, as_failure(self._name, error))
 
 
-def as_failure(what: str, error: Exception) -> BkctlError:
+def as_failure(what: str, error: BaseException) -> BkctlError:
     """Return an error as one of ours; one that is unexpected names what it ended."""
     return error if isinstance(error, BkctlError) else StorageError(f"{what} failed: {error!r}")
 
 
-def logged_failure(what: str, error: Exception) -> BkctlError:
+def logged_failure(what: str, error: BaseException) -> BkctlError:
     """Return an error as one of ours (:func:`as_failure`); one that nobody foresaw is logged."""
     if not isinstance(error, BkctlError):
         report(what, error)
@@ -109,7 +109,7 @@ def call_all(what: str, calls: Iterable[Callable[[], object]]) -> None:
             report(what, error)
 
 
-def report(what: str, error: Exception) -> None:
+def report(what: str, error: BaseException) -> None:
     """Log an unexpected error that has no consequence for other work, also where it cannot be logged."""
     with contextlib.suppress(Exception):
         _log.error("%s failed", what, exc_info=error)

@@ -163,14 +163,19 @@ class Journal:
             self._queue.give_back()
 
     def _write_lent(self) -> None:
+        batches: list[JournalBatch] = []
         self._lent_in_use = True
         try:
             batches = self._queue.take_lent(self._room_in_file())
             if batches:
                 self._flush_timed(batches, FlushReason.QUEUE_EMPTY)
-        except Exception as error:  # noqa: BLE001
-            # The journal thread answers what was not taken.
-            self._fail([], logged_failure(f"{self.directory}: writing a lone record", error))
+        except BaseException as error:
+            # Also where the thread is interrupted: the file's end is not known any more. A batch that a stage
+            # has got has no pieces, and the journal thread answers those that were not taken.
+            left = [batch for batch in batches if batch.pieces]
+            self._fail(left, logged_failure(f"{self.directory}: writing a lone record", error))
+            if not isinstance(error, Exception):
+                raise
         finally:
             self._lent_in_use = False
 

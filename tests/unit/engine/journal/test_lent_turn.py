@@ -13,6 +13,7 @@ import pytest
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import Journal, JournalBatch
 from bkctl.engine.journal.journal import LENT_SYNC_S_MAX
+from bkctl.engine.journal.journal_file import JournalFile
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
 from bkctl.errors import BkctlError, NoSpaceError, StorageError
@@ -400,6 +401,34 @@ def test_an_error_that_nobody_foresaw_costs_no_answer(monkeypatch: pytest.Monkey
         assert sink.failed_contexts == [0]
         until(lambda: bool(failures))
         journal.stop()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize(("owner", "part"), [(Journal, "_flush"), (JournalFile, "write_synced")])
+def test_a_thread_that_is_interrupted_while_it_has_the_turn_ends_the_journal(
+    monkeypatch: pytest.MonkeyPatch, owner: type[object], part: str, error: type[BaseException]
+) -> None:
+    """Half a record may be in the file: the next one must not come behind it."""
+    sink = ThreadsSink()
+    failures: list[BkctlError] = []
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise error
+
+    with running(memory(), AT_ONCE, on_failure=failures.append) as journal:
+        synced_once(journal)
+        monkeypatch.setattr(owner, part, interrupted)
+        if error is KeyboardInterrupt:
+            with pytest.raises(KeyboardInterrupt):
+                append(journal, sink, 0)
+        else:
+            append(journal, sink, 0)
+        sink.wait_for(1)
+        with pytest.raises(StorageError):
+            append(journal, sink, 1)
+        until(lambda: bool(failures))
+        journal.stop()
+        assert sink.failed_contexts == [0]
 
 
 @pytest.mark.parametrize("seed", range(times(3, 40)))
