@@ -89,7 +89,10 @@ class ForceWriteStage:
         self._queue.put(group)
 
     def force_now(self, group: Group) -> None:
-        """Sync and answer a group on the caller's thread, the journal's, while the stage has no other one."""
+        """Sync and answer a group on the caller's thread, the journal's, while the stage has no other one.
+
+        Behind an error the caller answers what is still in the group.
+        """
         self._force([group], here=True)
 
     def close(self) -> None:
@@ -150,6 +153,7 @@ class ForceWriteStage:
         failed = error is not None
         if here:
             self._state.forced(1, failed=failed)
+            groups[0].batches = []
             self._callbacks.tell_now(outcomes[0])
         else:
             # The journal thread would answer a newer group of its own in between.

@@ -296,6 +296,7 @@ class Journal:
     def _flush(self, batches: list[JournalBatch], reason: FlushReason) -> None:
         """Flush one group: write it, hand it on, begin a new file when this one is full."""
         handed_on = False
+        group: Group | None = None
         position = 0
         try:
             file = self._current_file()
@@ -322,7 +323,9 @@ class Journal:
         except Exception as error:  # noqa: BLE001
             # After any error the batches must be answered.
             _log.exception("writing a journal group failed")
-            self._fail([] if handed_on else batches, as_failure(f"{self.directory}: writing a group", error))
+            # Of a group that this thread was to answer those are left that it has not come to.
+            left = group.batches if group is not None else [] if handed_on else batches
+            self._fail(left, as_failure(f"{self.directory}: writing a group", error))
 
     def _roll(self, full: JournalFile) -> None:
         """Go on in a new file, which comes to be only when the one before it is durable to its end.

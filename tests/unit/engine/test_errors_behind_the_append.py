@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from heapq import heappush
 from typing import Any
 
@@ -22,7 +22,6 @@ from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.engine_thread import Actions, call_all, reported
 from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
 from bkctl.engine.journal.batch import JournalBatch
-from bkctl.engine.journal.journal import Journal
 from bkctl.engine.journal.journal_queue import JournalQueue
 from bkctl.engine.journal.meters import JournalMeters
 from bkctl.engine.ledger_descriptor import LedgerDescriptor
@@ -461,84 +460,6 @@ def test_a_run_whose_parts_cannot_be_made_is_the_callers(monkeypatch: pytest.Mon
         rig.bookie.stop()
         assert [journal.meters.journal.done for journal in rig.bookie.journals] == [2, 2]
         assert (answers.good, answers.bad) == ([], [])
-
-
-# --- the turn of a journal that an add has borrowed
-
-
-@contextmanager
-def lending(journals: int) -> Iterator[tuple[EngineRig, AddRun, Answers]]:
-    """A bookie that lends its turns, and a run with an entry for each journal."""
-    settings = JournalSettings(preallocation_bytes=0, flush_when_queue_empty=True)
-    with EngineRig(small_settings(journals=journals, journal=settings)) as rig:
-        rig.start()
-        ledgers = range(4, 4 + journals)
-        for ledger in ledgers:
-            rig.add(ledger, 0)
-        for journal in rig.bookie.journals:
-            journal._force_write.sync_s = 0.0
-            until(journal._queue._is_at_rest)
-        answers = Answers()
-        yield rig, rig.run_of([(ledger, 1) for ledger in ledgers], answers, "run"), answers
-
-
-def assert_goes_on(rig: EngineRig) -> None:
-    """Adds of all journals are answered, of other threads too, and the bookie stops."""
-    for journal in rig.bookie.journals:
-        assert journal._queue._lent_to is None
-        rig.add(4 + journal.index, 2)
-    rig.bookie.stop()
-    assert not rig.failures
-
-
-@pytest.mark.parametrize(
-    ("owner", "part"),
-    [
-        (Journal, "write_lent"),
-        (Journal, "_write_lent"),
-        (Journal, "return_turn"),
-        (JournalQueue, "give_back"),
-    ],
-    ids=lambda each: getattr(each, "__name__", each),
-)
-@pytest.mark.parametrize("as_run", [lambda run: run, packed], ids=["lists", "packed"])
-def test_a_turn_that_an_error_kept_from_being_used_is_given_back(
-    monkeypatch: pytest.MonkeyPatch,
-    as_run: Callable[[AddRun], AddRun | RecordRun],
-    owner: type[object],
-    part: str,
-) -> None:
-    """Else the journal's own thread would wait for it, and the bookie's stop for that."""
-    works = getattr(owner, part)
-    calls: list[str] = []
-
-    def once(*arguments: object) -> object:
-        calls.append(part)
-        if len(calls) == 1:
-            raise MemoryError("once")
-        return works(*arguments)
-
-    with lending(1) as (rig, run, answers):
-        monkeypatch.setattr(owner, part, once)
-        assert rig.bookie.writes.add_run(as_run(run))
-        assert calls
-        answers.wait(1)
-        assert (answers.good, answers.bad) == (["run"], [])
-        assert_goes_on(rig)
-
-
-def test_a_turn_is_given_back_where_the_rest_of_the_run_cannot_be_appended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Nor that be noted: the run is the caller's then."""
-    with lending(2) as (rig, run, answers):
-        with monkeypatch.context() as patch:
-            patch.setattr(rig.bookie.journals[1], "append", no_memory)
-            patch.setattr(run_appender, "logged_failure", no_memory)
-            with pytest.raises(MemoryError):
-                rig.bookie.writes.add_run(run)
-        assert (answers.good, answers.bad) == ([], [])
-        assert_goes_on(rig)
 
 
 # --- adds that wait for room
