@@ -19,6 +19,9 @@ from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.engine.split_answer import SplitAnswer
 
+#: A lone entry of more bytes is the journal thread's: its write takes longer than the way there and back.
+LENT_BYTES_MAX = 64 << 10
+
 _APPENDING = "appending a part of a run"
 NOTING = "noting adds that were appended"
 
@@ -133,7 +136,7 @@ class RunAppender:
 
 def append_to(journal: Journal, batch: JournalBatch, actions: Actions) -> None:
     """Append to a journal; a lone entry is written by this thread behind its locks, where it may be."""
-    borrows = batch.entries == 1 and journal.lends_its_turn
+    borrows = batch.entries == 1 and batch.size_bytes <= LENT_BYTES_MAX and journal.lends_its_turn
     if borrows:
         # In front: behind the append nothing may fail. The second one is for a first one that cannot begin.
         actions += (journal.write_lent, journal.return_turn)

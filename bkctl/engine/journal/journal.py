@@ -67,9 +67,9 @@ class Journal:
         self.directory = directory
         self.settings = settings
         self.meters = JournalMeters(settings)
-        #: Called from the journal thread, without locks, when there is room again after ``has_room`` said no.
+        #: Called by the thread that writes, without locks, when there is room after ``has_room`` said no.
         self.on_room: Callable[[], None] | None = None
-        #: Called from the journal thread, without locks, when the disk is full: appends are refused now.
+        #: Called from the thread that writes, without locks, when the disk is full: appends are refused now.
         self.on_no_space: Callable[[NoSpaceError], None] | None = None
         #: Called from there when the journal could go on; has to call :meth:`resume` when appends may come.
         self.on_space: Callable[[], None] | None = None

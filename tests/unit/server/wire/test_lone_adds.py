@@ -61,6 +61,14 @@ def test_the_loop_writes_them_and_nothing_else(
             assert client.read(LEDGER, entry).code is ResultCode.OK
 
 
+def test_the_journal_thread_writes_large_ones(tmp_path: Path, writers: list[str]) -> None:
+    keys = {"journalFlushWhenQueueEmpty": "true"}
+    with EmbeddedBookie(tmp_path, overrides=keys) as bookie, WireClient(bookie.port) as client:
+        for entry in range(20):
+            assert client.add(LEDGER, entry, bytes(65_536)) is ResultCode.OK
+    assert set(writers) == {"journal-0"}
+
+
 def test_the_journal_thread_writes_them_by_default(tmp_path: Path, writers: list[str]) -> None:
     with EmbeddedBookie(tmp_path) as bookie, WireClient(bookie.port) as client:
         for entry in range(20):
