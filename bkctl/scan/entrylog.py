@@ -137,10 +137,15 @@ def _read_map(file: SteadyFile, head: EntryLogHead) -> None:
             )
         )
         return
-    try:
-        head.ledgers_map = codec.decode_map(
-            file.read_at(offset, min(room, _MAP_BYTES_MAX)), head.header, offset
+    data = file.read_at(offset, min(room, _MAP_BYTES_MAX))
+    if file.refused(offset, offset + len(data)):
+        # The zeros in the place of what was refused may be as many ledgers as the header says.
+        head.damage.append(
+            Damage(file.path, offset, room, "unreadable", "the ledgers map", "a read error of the disk")
         )
+        return
+    try:
+        head.ledgers_map = codec.decode_map(data, head.header, offset)
     except CorruptionError as error:
         head.damage.append(Damage(file.path, error.offset, 4, error.what, error.expected, error.found))
 

@@ -17,7 +17,7 @@ from bkctl.scan.files.verdicts import FileVerdict
 from bkctl.vfs import FileSystem
 from bkctl.vfs.faulty import FaultyFileSystem, ReadFault
 from bkctl.vfs.memory import MemoryFileSystem
-from tests.support.log_builder import MAC, EntryLogBuilder, entry_body, simple_log
+from tests.support.log_builder import MAC, Built, EntryLogBuilder, entry_body, simple_log
 
 PATH = "/l/current/1c.log"
 
@@ -193,6 +193,24 @@ def test_an_unreadable_map() -> None:
     verdict = verify(built.data, system)
     assert verdict.verdict is Verdict.DAMAGED
     assert verdict.records == sum(entry.end <= at // 4096 * 4096 for entry in built.entries)
+
+
+def test_a_map_is_not_taken_from_zeros_in_the_place_of_a_sector() -> None:
+    """The last ledger of the map stands alone in the sector that cannot be read: 0 is as many ledgers."""
+
+    def built(more: int) -> Built:
+        log = EntryLogBuilder()
+        log.add(entry_body(5, 0, bytes(more)))
+        log.add(entry_body(6, 0))
+        return log.roll()
+
+    log = built(-len(built(4096).data) + 16 & 4095)
+    sector = len(log.data) - 16
+    assert sector % 4096 == 0
+    system = FaultyFileSystem(system_of(log.data), [ReadFault(".log", sector, len(log.data))])
+    with EntryLogScan(system, PATH) as scan:
+        assert scan.head.ledgers_map is None
+        assert [damage.reason for damage in scan.head.damage] == ["unreadable"]
 
 
 def test_what_is_not_checked_is_counted() -> None:
