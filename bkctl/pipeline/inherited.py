@@ -32,11 +32,19 @@ def inherited_unknown(sets: Sequence[TableSet], job: Job) -> Iterator[str]:
     reads_index = any(KIND_OF.get(item.source) == INDEXES for item in job.inputs)
     if reads_index and any(one.unread_indexes for one in sets):
         yield "unread_indexes"
-    reads_files = any(KIND_OF.get(item.source) in (LOGS, JOURNALS) for item in job.inputs)
-    if reads_files and any(one.unread_files for one in sets):
+    if any(unread_files_of(one, job) for one in sets):
         yield "unread_files"
     if job.trusts_absence and any(one.logs_gone for one in sets):
         yield "logs_gone"
+
+
+def unread_files_of(one: TableSet, job: Job) -> tuple[str, ...]:
+    """Return the files without which tables of a set were made that a job reads."""
+    if one.unread_tables is None:
+        lacks = any(KIND_OF.get(item.source) in (LOGS, JOURNALS) for item in job.inputs)
+    else:
+        lacks = any(item.name in one.unread_tables for item in job.inputs)
+    return one.unread_files if lacks else ()
 
 
 def at_odds(sets: Sequence[TableSet], job: Job, times: MetadataTimes) -> Iterator[tuple[str, str]]:

@@ -56,6 +56,8 @@ class Input:
     need not have (no journals were copied): the table is then empty, and that is reported. ``expands`` names
     the query whose column ``ledger`` says which ledgers are read at all; the heading ``-- expand`` says when.
     ``published_only``: the table is in sets of a store alone, and empty where there is none.
+    ``behind_mark_only``: of journals it has only what the next start replays, so that it lacks nothing for
+    what cannot be read in front of that.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Input:
     may_lack: bool = False
     expands: str | None = None
     published_only: bool = False
+    behind_mark_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,9 @@ class Outcome:
     """A finished run. ``counts`` are the row of table ``summary``; ``guards`` say what was taken for granted.
 
     ``unread_indexes`` are directories whose index could not be read, ``unread_files`` entry logs and journals
-    that could not be opened, ``logs_gone`` counts entry logs that went away during the run; all with those of
-    the table sets that were read.
+    that could not be opened, or not be read whole, ``logs_gone`` counts entry logs that went away during the
+    run; all with those of the table sets that were read. ``unread_tables`` are the inputs which for want of
+    those files lack rows, or may.
 
     ``verdict`` is ``clean``, ``found`` or ``unexamined`` (a part could not be judged, whatever was found in
     the rest) and ``exit_code`` 0, 1 or 3.
@@ -145,6 +146,7 @@ class Outcome:
     found: tuple[str, ...] = ()
     unread_indexes: tuple[str, ...] = ()
     unread_files: tuple[str, ...] = ()
+    unread_tables: tuple[str, ...] = ()
     logs_gone: int = 0
 
     def as_row(self) -> dict[str, Any]:

@@ -20,7 +20,13 @@ from bkctl.clock import SystemClock
 from bkctl.errors import UsageError
 from bkctl.pipeline.engine import Engine
 from bkctl.pipeline.index_spaces import partial_spaces
-from bkctl.pipeline.inherited import MetadataTimes, at_odds, inherited_guards, inherited_unknown
+from bkctl.pipeline.inherited import (
+    MetadataTimes,
+    at_odds,
+    inherited_guards,
+    inherited_unknown,
+    unread_files_of,
+)
 from bkctl.pipeline.job import Statement, result_query
 from bkctl.pipeline.kept_tables import KeptTables
 from bkctl.pipeline.locations import is_url, local_path, refuse_foreign_schemes
@@ -306,8 +312,9 @@ class _Run:
                 ),
                 unread_files=(
                     *sorted(self._inputs.unread_files),
-                    *(path for one in self._sets for path in one.unread_files),
+                    *(path for one in self._sets for path in unread_files_of(one, job)),
                 ),
+                unread_tables=tuple(sorted(self._inputs.unread_tables)),
                 logs_gone=gone + sum(one.logs_gone for one in self._sets),
             ),
             job,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -14,6 +14,7 @@ from bkctl.errors import NotFoundError
 from bkctl.pipeline.engine import Engine, Extraction
 from bkctl.pipeline.job import Input, Parameters, Snapshot
 from bkctl.pipeline.kept_tables import KeptTables
+from bkctl.pipeline.locations import located
 from bkctl.pipeline.reservations import Reservations
 from bkctl.pipeline.results import parquet_schema
 from bkctl.pipeline.run_request import Request
@@ -25,6 +26,7 @@ from bkctl.pipeline.survey import (
     KIND_OF,
     LOGS,
     Survey,
+    kinds_of,
     notes_of_logs,
     unread_files,
     unread_indexes,
@@ -39,6 +41,7 @@ from bkctl.pipeline.table_sets import (
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import Range, TableOptions
 from bkctl.pipeline.tables.registry import table_named
+from bkctl.pipeline.tables.unread_notes import unread_in
 from bkctl.reporting import Phase
 from bkctl.vfs import FileSystem
 
@@ -49,7 +52,8 @@ class RunInputs:
     """Reads the inputs of one run into its engine.
 
     ``unread_indexes`` has the reasons of the indexes that are left out, ``unread_files`` those of entry logs
-    and journals, ``log_notes`` the files in which tasks noted which logs they read.
+    and journals that are left out, or that could not be read whole, ``unread_tables`` the inputs that may
+    lack rows for it, ``log_notes`` the files in which tasks noted which logs they read.
     """
 
     def __init__(
@@ -68,6 +72,8 @@ class RunInputs:
     ) -> None:
         self.unread_indexes: dict[str, str] = {}
         self.unread_files: dict[str, str] = {}
+        self.unread_tables: set[str] = set()
+        self._left_out: frozenset[str] = frozenset()
         self.log_notes: list[str] = []
         self._filesystem = filesystem
         self._engine = engine
@@ -87,11 +93,7 @@ class RunInputs:
         are listed afterwards. The other way around, what it flushed in between would be in neither.
         """
         if self._surveyed.by_tasks:
-            notes = self._engine.tasks_folder
-            if notes is None:
-                notes = os.path.join(self._tables.work_dir, ".notes")
-                os.makedirs(notes)
-            self.log_notes = notes_of_logs(self._surveyed, self._engine.each, notes)
+            self.log_notes = notes_of_logs(self._surveyed, self._engine.each, self._notes_folder("logs"))
         inputs = [item for item in self._request.job.inputs if self._parameters.wants(item.wanted_by)]
         wanted = [item for item in inputs if item.expands is None]
         if self._request.options.damage != "fail":
@@ -104,6 +106,11 @@ class RunInputs:
                     self.read_one(item)
         for name, query in self._parameters.views().items():
             self._engine.view(name, query)
+
+    def _notes_folder(self, name: str) -> str:
+        """Return a folder, or the URL of one, for the notes of tasks; it need not be there."""
+        top = self._engine.tasks_folder or os.path.abspath(os.path.join(self._tables.work_dir, ".notes"))
+        return located(top).text_of(name)
 
     def _leave_out_indexes(self) -> None:
         """Leave out the indexes that cannot be opened, and report them: they end no run over a fleet."""
@@ -121,12 +128,19 @@ class RunInputs:
         if not kinds & {LOGS, JOURNALS}:
             return
         self.unread_files = unread_files(self._filesystem, self._surveyed, kinds, self._engine.each)
-        for folder, group in groupby(sorted(self.unread_files.items()), lambda one: os.path.dirname(one[0])):
+        self._left_out = frozenset(self.unread_files)
+        for item in self._request.job.inputs:
+            kind = KIND_OF.get(item.source)
+            if kind in kinds and any(kind in kinds_of(path) for path in self.unread_files):
+                self.unread_tables.add(item.name)
+        self._tell("left out, because it cannot be opened", self.unread_files)
+
+    def _tell(self, what: str, reasons: Mapping[str, str]) -> None:
+        """Report files by directory."""
+        for folder, group in groupby(sorted(reasons.items()), lambda one: os.path.dirname(one[0])):
             (_, reason), *more = group
             others = f", and {len(more)} more of {folder}" if more else ""
-            self._reservations.guard(
-                f"left out, because it cannot be opened: {reason}{others}; what it holds is not known"
-            )
+            self._reservations.guard(f"{what}: {reason}{others}; what it holds is not known")
 
     def read_one(self, item: Input, ledgers: tuple[Range, ...] | None = None) -> None:
         """Read one input, of these ledgers only where some are given."""
@@ -154,12 +168,29 @@ class RunInputs:
             digest=self._request.options.digest if item.digest else "off",
             metadata=self._request.digest_metadata if item.digest else None,
             without_indexes=frozenset(self.unread_indexes) if _is_of_index(item) else frozenset(),
-            without_files=frozenset(self.unread_files),
+            without_files=self._left_out,
         )
         if ledgers is not None:
             options = replace(options, ledgers=ledgers)
             paths = paths if ledgers else ()
+        if paths and options.damage != "fail" and KIND_OF.get(item.source) in (LOGS, JOURNALS):
+            options = replace(options, unread_notes=self._notes_folder(f"unread-{item.name}"))
         self._extract(item, paths, options, sets, published)
+        if options.unread_notes is not None:
+            self._heed_notes(item, options.unread_notes)
+
+    def _heed_notes(self, item: Input, folder: str) -> None:
+        """Take over which files the tasks that made a table could not read, or not whole."""
+        found = {
+            os.path.abspath(one.path): one.why
+            for one in unread_in(folder)
+            if one.behind_mark or not item.behind_mark_only
+        }
+        if found:
+            self.unread_tables.add(item.name)
+        new = {path: why for path, why in found.items() if path not in self.unread_files}
+        self.unread_files |= new
+        self._tell("not read, or not whole", new)
 
     def _same_snapshot(self, item: Input) -> str | None:
         """Return the table of before that serves as the one of after: with one snapshot only, else None."""

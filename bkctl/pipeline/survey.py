@@ -312,12 +312,14 @@ def logs_gone(filesystem: FileSystem, surveyed: Survey) -> int:
 
 
 def _file(path: str, size_bytes: int) -> SurveyedPath:
-    kinds = {LOGS, JOURNALS}
+    return SurveyedPath(path, kinds_of(path), size_bytes)
+
+
+def kinds_of(path: str) -> frozenset[str]:
+    """Return what a file may be by its name: entry log or journal, or either."""
     if parse_log_name(basename(path)) is not None:
-        kinds = {LOGS}
-    elif parse_journal_name(basename(path)) is not None:
-        kinds = {JOURNALS}
-    return SurveyedPath(path, frozenset(kinds), size_bytes)
+        return frozenset({LOGS})
+    return frozenset({JOURNALS} if parse_journal_name(basename(path)) is not None else {LOGS, JOURNALS})
 
 
 def _from_answer(path: str, answers: Sequence[DirectoryAnswer]) -> SurveyedPath:

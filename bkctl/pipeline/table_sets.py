@@ -38,8 +38,9 @@ class TableSet:
     """One set. ``started_ms`` and ``ended_ms`` say when its run read; None if the summary has no such time.
 
     ``unread_indexes`` are directories whose index it left out, ``unread_files`` entry logs and journals that
-    it could not open, ``logs_gone`` counts entry logs that went away while it read. ``bookies`` are the rows
-    of its table ``bookies``, none when it wrote no such table.
+    it could not open, or not read whole, ``unread_tables`` those of its tables that may lack rows for it,
+    None where the summary does not say which. ``logs_gone`` counts entry logs that went away while it read.
+    ``bookies`` are the rows of its table ``bookies``, none when it wrote no such table.
     ``tables`` are those that its run wrote, None where the summary does not say: what else is in the
     directory is of an earlier run. ``files`` are those of each table, for a set of a store; ``not_read`` says
     of a table why a part of it is lacking.
@@ -57,6 +58,7 @@ class TableSet:
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     not_read: Mapping[str, str] = field(default_factory=dict)
     unread_files: tuple[str, ...] = ()
+    unread_tables: frozenset[str] | None = None
 
     @property
     def is_published(self) -> bool:
@@ -85,6 +87,11 @@ def read_table_set(path: str) -> TableSet:
         bookies=tuple(_bookies(_folder_of(path, "bookies", tables))),
         tables=tables,
         unread_files=_texts(summary, "unread_files", summary_path),
+        unread_tables=(
+            None
+            if summary.get("unread_tables") is None
+            else frozenset(_texts(summary, "unread_tables", summary_path))
+        ),
     )
 
 

@@ -260,7 +260,7 @@ def option_texts(options: TableOptions) -> dict[str, str]:
         texts["password"] = _as_text(options.password)
     if options.digest_secret is not None:
         texts["digest_secret"] = options.digest_secret.hex()
-    for name in ("digest", "metadata", "bookie", "damage", "stored_digests"):
+    for name in ("digest", "metadata", "bookie", "damage", "stored_digests", "unread_notes"):
         value = getattr(options, name)
         if value != getattr(standard, name):
             texts[name] = os.path.abspath(value) if name == "metadata" and os.path.exists(value) else value

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEMO = Path(__file__).parents[1] / "data" / "demo"
+REFUSING = Path("/sys/class/net/lo/speed")
 
 
 def fleet(folder: Path, more_logs: int) -> Path:
@@ -143,3 +144,28 @@ def test_tasks_that_look_leave_out_a_log_that_cannot_be_opened(spark: SparkSessi
     log.symlink_to(log.name)
     told = ran(spark, "stats", [folder], tmp_path / "out")
     assert (told.verdict, told.unread_files) == ("unexamined", (str(log),))
+
+
+@pytest.mark.parametrize("exchange", one_kept("the same without an exchange", True, False))
+def test_what_tasks_cannot_read_of_a_log_is_named(
+    spark: SparkSession, tmp_path: Path, exchange: bool
+) -> None:
+    """A link to a file of the kernel's that has a size and gives an error to every read."""
+    if not refuses_reads(REFUSING):
+        pytest.skip(f"{REFUSING} can be read here")
+    folder = fleet(tmp_path / "fleet", 3)
+    log = folder / "bookie1" / "ledgers" / "current" / "1.log"
+    log.unlink()
+    log.symlink_to(REFUSING)
+    between = tmp_path / "exchange" if exchange else None
+    told = ran(spark, "stats", [folder], tmp_path / "out", between)
+    assert (told.verdict, told.unread_files) == ("unexamined", (str(log),))
+    assert told.unread_tables == ("log_ledgers",)
+
+
+def refuses_reads(path: Path) -> bool:
+    try:
+        path.read_bytes()
+    except OSError:
+        return path.exists() and path.stat().st_size > 0
+    return False

@@ -1,4 +1,8 @@
-"""``garbage``: how much of each entry log is alive, and in which order to reclaim the rest."""
+"""``garbage``: how much of each entry log is alive, and in which order to reclaim the rest.
+
+Of a log with a ledgers map only the map counts, and journals not at all: what cannot be read of its records,
+or of a journal, changes no answer.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,9 @@
 overlap. A stretch begins where nothing before it reaches up to it, so entries that stand twice (after a
 replay or a compaction) are in one stretch. Of those that begin with the same entry only the longest goes
 on: two windows may not order equals in two ways.
+
+The next start replays no record in front of the last mark: what cannot be read there of a journal would be in
+no row of ``unflushed``, and changes no answer of the jobs that know journals by that table alone.
 """
 
 from __future__ import annotations
@@ -23,4 +26,5 @@ UNFLUSHED = Input(
         FROM journal j WHERE j.kind = 'entry' AND j.after_mark
     """,
     may_lack=True,
+    behind_mark_only=True,
 )

@@ -1,4 +1,7 @@
-"""``index-rebuild`` as ``pipeline list`` shows it; ``bkctl.pipeline.index_rebuild`` does the work."""
+"""``index-rebuild`` as ``pipeline list`` shows it; ``bkctl.pipeline.index_rebuild`` does the work.
+
+A log that cannot be read whole is refused, or counts as ``lossy`` with ``--accept-loss``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``orphans``: ledgers that bookies have and metadata does not."""
+"""``orphans``: ledgers that bookies have and metadata does not.
+
+Of a log with a ledgers map only the map counts, and journals not at all: what cannot be read of its records,
+or of a journal, changes no answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``replica-compare``: whether the replicas of every entry are the same bytes."""
+"""``replica-compare``: whether the replicas of every entry are the same bytes.
+
+It reads entry logs alone: what cannot be read of a journal changes no answer.
+"""
 
 from __future__ import annotations
 

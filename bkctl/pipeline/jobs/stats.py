@@ -1,4 +1,8 @@
-"""``stats``: sizes, ages, settings and owners of ledgers, and how evenly bookies are filled."""
+"""``stats``: sizes, ages, settings and owners of ledgers, and how evenly bookies are filled.
+
+Of a log with a ledgers map only the map counts, and journals not at all: what cannot be read of its records,
+or of a journal, changes no answer.
+"""
 
 from __future__ import annotations
 

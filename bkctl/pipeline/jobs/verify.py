@@ -1,4 +1,7 @@
-"""``verify``: the digest of every entry, and every place of a log that cannot be read."""
+"""``verify``: the digest of every entry, and every place of a log that cannot be read.
+
+A place that cannot be read is a finding itself, of a log, a journal or an index: no run over one is clean.
+"""
 
 from __future__ import annotations
 

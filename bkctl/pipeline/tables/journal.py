@@ -15,7 +15,7 @@ import pyarrow as pa
 from bkctl.codec.explicit_lac import decode_explicit_lac
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
-from bkctl.errors import CorruptionError
+from bkctl.errors import CorruptionError, StorageError
 from bkctl.pipeline.tables.arrow_columns import ENTRY_MAKERS, batch_of, constant, joined
 from bkctl.pipeline.tables.checked_rows import CheckedRows
 from bkctl.pipeline.tables.entries import digests_as_needed
@@ -27,6 +27,7 @@ from bkctl.pipeline.tables.places import journal_files
 from bkctl.pipeline.tables.schemas import JOURNAL
 from bkctl.pipeline.tables.split import Split, SplitFile, packed
 from bkctl.pipeline.tables.table import known_columns
+from bkctl.pipeline.tables.unread_notes import UnreadFile, note_unopened, note_unread, refused_bytes
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile, inspect_directory, last_mark_of
@@ -79,6 +80,11 @@ class _Journal:
             return constant(journal > mark.journal_id, pa.bool_(), len(offsets))
         return pa.array(offsets >= mark.offset)
 
+    def has_behind_mark(self, offset: int) -> bool:
+        """Return whether what is in front of ``offset`` may be behind the mark; so may all where none is."""
+        mark = self._mark
+        return mark is None or (self.file.id, offset) > (mark.journal_id, mark.offset)
+
 
 def _mark(filesystem: FileSystem, file: SplitFile, marks: dict[str, LastMark | None]) -> LastMark | None:
     if file.dir not in marks:
@@ -98,10 +104,21 @@ def _batches(
     marked: list[JournalMarked] = []
     rows = CheckedRows()
     book = book_of(split.known, options)
-    for item in scan_journals(filesystem, [JournalFile(file.path, file.id, file.bytes)], book):
+    damaged_to = 0
+
+    def refused(_: JournalFile, ranges: Sequence[tuple[int, int]]) -> None:
+        _note_refused(journal, ranges, damaged_to, options)
+
+    def failed(error: StorageError) -> None:
+        if not note_unopened(options, file.path, error):
+            raise error
+
+    one = JournalFile(file.path, file.id, file.bytes)
+    for item in scan_journals(filesystem, [one], book, failed=failed, refused=refused):
         if isinstance(item, Damage):
             if options.damage == "fail" and not item.unsynced:
                 raise corruption(item)
+            damaged_to = max(damaged_to, 0 if item.unsynced else item.end)
         elif isinstance(item, JournalMarked):
             if item.record.kind is not RecordKind.PADDING:
                 yield from _entry_batches(journal, rows, names, options)
@@ -115,6 +132,18 @@ def _batches(
             rows.add(item.entries)
     yield from _entry_batches(journal, rows, names, options)
     yield from _marked_batches(journal, marked, names, options)
+
+
+def _note_refused(
+    journal: _Journal, ranges: Sequence[tuple[int, int]], damaged_to: int, options: TableOptions
+) -> None:
+    """Leave a note of what the disk refused of a journal.
+
+    Damage around it goes further. Where the header is refused nothing is sure of the rest.
+    """
+    end = journal.file.bytes if ranges[0][0] == 0 else max(ranges[-1][1], damaged_to)
+    path = journal.file.path
+    note_unread(options, UnreadFile(path, refused_bytes(path, ranges), journal.has_behind_mark(end)))
 
 
 def _entry_batches(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import HEADER_BYTES
-from bkctl.errors import CorruptionError, NotFoundError
+from bkctl.errors import CorruptionError, NotFoundError, StorageError
 from bkctl.ledger_set import LedgerSet
 from bkctl.pipeline.tables.checked_rows import rows_of
 from bkctl.pipeline.tables.known_digests import KnownDigests
@@ -24,6 +24,7 @@ from bkctl.pipeline.tables.log_rows import LogRows, wanted_rows, within
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import STREAM, Split, SplitFile
 from bkctl.pipeline.tables.stored_digests import StoredDigests
+from bkctl.pipeline.tables.unread_notes import UnreadFile, note_unopened, note_unread, refused_bytes
 from bkctl.scan.checked import CheckedBatch, checked
 from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns, clean_columns
 from bkctl.scan.damage import Damage, Tail
@@ -79,6 +80,22 @@ class LogReader:
         self._digests = LogDigests(book_of(known, options), self._ahead, self._survey)
         self._anchors = LogAnchors(filesystem, LogFile(log.path, log.id, self.file.size_bytes))
         self.tail: Tail | None = None
+        self._damaged_records = False
+
+    @property
+    def lacks_records(self) -> bool:
+        """Whether records may be lacking, as far as the log was read, for bytes that the disk refused.
+
+        The ledgers map is behind the records; the header says where.
+        """
+        end = self._end_of_records
+        return self._damaged_records or any(start < end for start, _ in self.file.unreadable)
+
+    @property
+    def _end_of_records(self) -> int:
+        at, end = self.head.header.map_offset, self.file.size_bytes
+        placed = self.head.ledgers_map is not None or (at >= HEADER_BYTES and self.file.refused(at, end))
+        return at if self.head.header.has_map and placed else end
 
     @property
     def nothing_wanted(self) -> bool:
@@ -228,6 +245,8 @@ class LogReader:
             yield wanted
 
     def _told(self, damage: Damage) -> Damage:
+        if damage.offset < self._end_of_records and self.file.refused(damage.offset, damage.end):
+            self._damaged_records = True
         if self._strict:
             raise corruption(damage)
         return damage
@@ -248,8 +267,8 @@ def windows(log: SplitFile, split: Split, options: TableOptions) -> Iterator[Log
     """Yield the wanted entries of one log of a split, window by window.
 
     None of a log that a running bookie removed since it was listed, unless the options (of a stream, its
-    own) say that this is to fail. Raises NotFoundError then, CorruptionError as :meth:`LogReader.items`,
-    StorageError.
+    own) say that this is to fail, and none of one that cannot be opened where the options want a note of it.
+    Raises NotFoundError, CorruptionError as :meth:`LogReader.items`, StorageError.
     """
     try:
         reader = LogReader(PosixFileSystem(), log, split.known, options)
@@ -257,8 +276,20 @@ def windows(log: SplitFile, split: Split, options: TableOptions) -> Iterator[Log
         if options.fail_on_data_loss if split.kind == STREAM else options.damage == "fail":
             raise
         return
+    except StorageError as error:
+        if not note_unopened(options, log.path, error):
+            raise
+        return
     with reader:
         yield from (item for item in reader.items() if isinstance(item, LogRows))
+        note_lacking(reader, options)
+
+
+def note_lacking(reader: LogReader, options: TableOptions) -> None:
+    """Leave a note where records of the log, as far as it was read, may be lacking. Raises StorageError."""
+    if reader.lacks_records:
+        path = reader.log.path
+        note_unread(options, UnreadFile(path, refused_bytes(path, reader.file.unreadable)))
 
 
 def corruption(damage: Damage) -> CorruptionError:

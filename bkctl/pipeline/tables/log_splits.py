@@ -97,7 +97,10 @@ def _boundaries(filesystem: FileSystem, file: SplitFile, options: TableOptions) 
     pieces = max(2, min(_PIECES_MAX, -(-file.bytes // options.split_bytes)))
     step = file.bytes // pieces
     found: list[int] = []
-    log = SteadyFile(filesystem.open(file.path))
+    try:
+        log = SteadyFile(filesystem.open(file.path))
+    except (NotFoundError, StorageError):
+        return []  # its reader reports it
     try:
         head = read_head(log)
         if head.damage or head.short:

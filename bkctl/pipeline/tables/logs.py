@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from bkctl.errors import NotFoundError
+from bkctl.errors import NotFoundError, StorageError
 from bkctl.pipeline.tables.arrow_columns import rows_batches
 from bkctl.pipeline.tables.known_digests import KnownDigests
-from bkctl.pipeline.tables.log_reader import LogReader, corruption
+from bkctl.pipeline.tables.log_reader import LogReader, corruption, note_lacking
 from bkctl.pipeline.tables.log_rows import LogRows
 from bkctl.pipeline.tables.log_splits import plan_logs
 from bkctl.pipeline.tables.options import TableOptions
@@ -21,6 +21,7 @@ from bkctl.pipeline.tables.schemas import LOG_LEDGERS, LOGS
 from bkctl.pipeline.tables.split import Split, SplitFile, packed
 from bkctl.pipeline.tables.stretch_sums import LedgerBytes
 from bkctl.pipeline.tables.table import known_columns
+from bkctl.pipeline.tables.unread_notes import note_unopened
 from bkctl.scan.entrylog import EntryLogHead, read_head
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem, PosixFileSystem
@@ -42,7 +43,7 @@ class Logs:
     def read(self, split: Split, columns: Sequence[str], options: TableOptions) -> Iterator[pa.RecordBatch]:
         names = known_columns(self, columns)
         filesystem = PosixFileSystem()
-        rows = (row for file in split.files for row in _log_rows(filesystem, file))
+        rows = (row for file in split.files for row in _log_rows(filesystem, file, options))
         for batch in rows_batches(LOGS, rows, options.batch_rows):
             yield batch.select(names)
 
@@ -56,12 +57,16 @@ def _groups(files: Sequence[SplitFile], size: int) -> list[Split]:
     return [Split(tuple(files[at : at + size])) for at in range(0, len(files), size)]
 
 
-def _log_rows(filesystem: FileSystem, file: SplitFile) -> Iterator[tuple[object, ...]]:
+def _log_rows(filesystem: FileSystem, file: SplitFile, options: TableOptions) -> Iterator[tuple[object, ...]]:
     facts = filesystem.status(file.path)
     try:
         head = _head_of(filesystem, file)
     except NotFoundError:
         facts = None
+    except StorageError as error:
+        if not note_unopened(options, file.path, error):
+            raise
+        return
     if facts is None:
         return  # a running bookie's GC removed it since it was listed
     header = head.header
@@ -119,6 +124,10 @@ def _ledger_rows(
         reader = LogReader(filesystem, file, KnownDigests(), unchecked)
     except NotFoundError:
         return  # as in _log_rows
+    except StorageError as error:
+        if not note_unopened(options, file.path, error):
+            raise
+        return
     with reader:
         if reader.head.ledgers_map is not None:
             totals, source = reader.head.ledgers_map, "map"
@@ -126,6 +135,7 @@ def _ledger_rows(
                 raise corruption(reader.head.damage[0])
         else:
             totals, source = _walked(reader), "walk"
+            note_lacking(reader, options)
     for ledger, size in sorted(totals.items()):
         if options.wants_ledger(ledger):
             yield file.bookie, file.dir, file.id, ledger, size, source

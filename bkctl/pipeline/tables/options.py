@@ -37,8 +37,9 @@ class TableOptions:
     given.
 
     ``bookie`` names the bookie instead of the directories' cookies. ``without_indexes`` are directories whose
-    index is left out, ``without_files`` entry logs and journals that are. ``stored_digests`` is a file of
-    digests that a job made of metadata, ``digest_secret`` opens the keys in it.
+    index is left out, ``without_files`` entry logs and journals that are, ``unread_notes`` is the folder in
+    which tasks note what they could not read of these. ``stored_digests`` is a file of digests that a job
+    made of metadata, ``digest_secret`` opens the keys in it.
     ``damage``: ``fail`` raises CorruptionError at the first damage; ``rows`` delivers whole records, and
     table ``damage`` has the rest; ``skip`` leaves entries out as well whose digest fails.
     ``fail_on_data_loss``: whether a stream stops at a log that went away before it was read. ``secrets``
@@ -58,6 +59,7 @@ class TableOptions:
     bookie: str | None = None
     without_indexes: frozenset[str] = frozenset()
     without_files: frozenset[str] = frozenset()
+    unread_notes: str | None = None
     stored_digests: str | None = None
     digest_secret: bytes | None = field(default=None, repr=False)
     damage: str = "fail"

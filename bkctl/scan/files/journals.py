@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,9 @@ from bkctl.scan.records import Item
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.scan.sure_records import SureRecords
 from bkctl.vfs import FileSystem
+
+#: Takes a journal and the ranges of it that the disk refused.
+Refused = Callable[[JournalFile, Sequence[tuple[int, int]]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +236,12 @@ def scan_journals(
     mark: LastMark | None = None,
     advance: Advance = nobody,
     failed: Failed = fail,
+    refused: Refused | None = None,
 ) -> Iterator[JournalEntries | JournalMarked | Damage]:
     """Yield the records of the journals, and their damage, in file order. Damage may carry ``unsynced``.
 
-    ``failed`` is called for journals that cannot be opened.
+    ``failed`` is called for journals that cannot be opened, ``refused`` for each that was read and in which
+    the disk refused ranges.
     """
     survey_journals(filesystem, journals, book, wanted)
     marks = MarkFinder(filesystem, mark)
@@ -263,6 +268,8 @@ def scan_journals(
             lost = None if is_damaged else marks.lost_in_front(journal)
             if lost is not None:
                 yield lost
+            if refused is not None and scan.file.unreadable:
+                refused(journal, scan.file.unreadable)
         advance(journal.size_bytes)
 
 

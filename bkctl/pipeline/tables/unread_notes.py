@@ -1,0 +1,89 @@
+"""Notes of which entry logs and journals a table was made without, as a whole or in part.
+
+A table has no row for what the disk did not give, and whoever reads the table elsewhere sees nothing of it.
+So the task that reads a file leaves a note of it in a folder of the table's own, which all tasks reach
+(``TableOptions.unread_notes``), and the run looks there when the table is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from posixpath import basename
+
+from bkctl.codec.entrylog import parse_log_name
+from bkctl.codec.journal import parse_journal_name
+from bkctl.errors import NoSpaceError, StorageError, as_storage_errors
+from bkctl.pipeline.locations import is_url, located, read_file, written_file
+from bkctl.pipeline.tables.options import TableOptions
+
+_ENDING = ".unread"
+_Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadFile:
+    """A file of which rows may be lacking, and why.
+
+    ``behind_mark``: records of a journal that the next start replays may be among them. ``opened``: the other
+    rows of the file are there.
+    """
+
+    path: str
+    why: str
+    behind_mark: bool = True
+    opened: bool = True
+
+
+def note_unread(options: TableOptions, found: UnreadFile) -> None:
+    """Leave a note, where somebody wants to know. Raises StorageError."""
+    folder = options.unread_notes
+    if folder is None:
+        return
+    if not is_url(folder):
+        with as_storage_errors(folder):
+            os.makedirs(folder, exist_ok=True)
+    # Another attempt of the same task may write its own at the same time.
+    written_file(located(folder).text_of(secrets.token_hex(8) + _ENDING), json.dumps(asdict(found)).encode())
+
+
+def note_unopened(options: TableOptions, path: str, error: StorageError) -> bool:
+    """Leave a note of a file that cannot be opened; return False where the error has to be raised.
+
+    It has to be where nobody reads notes, and where it says nothing of an entry log or a journal: the system
+    refuses the file to this user, has no descriptor left, or the error is of something else.
+    """
+    name = basename(error.path or "")
+    is_ours = error.path == path or parse_journal_name(name) is not None or parse_log_name(name) is not None
+    if options.unread_notes is None or error.is_denied or isinstance(error, NoSpaceError) or not is_ours:
+        return False
+    why = str(error) if error.path == path else f"{path} is not read: {error}"
+    note_unread(options, UnreadFile(path, why, opened=False))
+    return True
+
+
+def refused_bytes(path: str, ranges: Sequence[_Range]) -> str:
+    """Return the sentence of a file in which the disk refused some ranges."""
+    size = sum(stop - start for start, stop in ranges)
+    return f"{path}: {size} bytes from offset {ranges[0][0]} on cannot be read"
+
+
+def unread_in(folder: str) -> list[UnreadFile]:
+    """Return what tasks noted in a folder, each file once, by its path. Raises StorageError."""
+    found: dict[str, UnreadFile] = {}
+    for one in sorted(_notes(folder), key=lambda one: (one.path, one.behind_mark, one.why)):
+        found[one.path] = one
+    return list(found.values())
+
+
+def _notes(folder: str) -> Iterator[UnreadFile]:
+    place = located(folder)
+    for name in place.names():
+        # A note that is cut short is of an attempt that was ended: another one has left its own.
+        if name.endswith(_ENDING):
+            with suppress(ValueError):
+                yield UnreadFile(**json.loads(read_file(place.text_of(name))))

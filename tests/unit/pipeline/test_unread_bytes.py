@@ -1,0 +1,136 @@
+"""What each job says of bookies in whose files the disk refuses a sector: what was not read is not clean."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bkctl.errors import StorageError
+from bkctl.pipeline.jobs.catalogue import JOBS
+from bkctl.pipeline.tables.log_reader import windows
+from bkctl.pipeline.tables.options import TableOptions
+from bkctl.pipeline.tables.split import Split, SplitFile
+from bkctl.pipeline.tables.unread_notes import unread_in
+from tests.support.log_builder import EntryLogBuilder, entry_body
+from tests.support.sets import DEMO, ran
+from tests.support.unread_bytes import (
+    CASES,
+    INDEPENDENT,
+    JOURNAL,
+    LOG,
+    OF_LOGS_ALONE,
+    refuse,
+    refuse_again,
+)
+
+
+def copied(folder: Path) -> Path:
+    return Path(shutil.copytree(DEMO, folder))
+
+
+@pytest.mark.parametrize("job", sorted(JOBS))
+@pytest.mark.parametrize("case", list(CASES))
+def test_no_job_is_clean_over_bytes_that_its_answer_depends_on(
+    case: str, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = copied(tmp_path / "bookie")
+    name, *sector = CASES[case]
+    with monkeypatch.context() as failing:
+        refuse(failing, bookie / name, *sector)
+        outcome = ran(job, [bookie], tmp_path / "out")
+    if job == "verify":
+        assert (outcome.verdict, outcome.found, outcome.unread_files) == ("found", ("damages",), ())
+        return
+    if job in INDEPENDENT[case]:
+        before = ran(job, [bookie], tmp_path / "before")
+        assert (outcome.verdict, outcome.counts, outcome.unread_files) == (before.verdict, before.counts, ())
+        return
+    assert (outcome.verdict, outcome.exit_code) == ("unexamined", 3)
+    assert "unread_files" in outcome.found
+    assert outcome.unread_files == (str(bookie / name),)
+    assert sum(str(bookie / name) in guard for guard in outcome.guards) == 1
+
+
+def test_a_damaged_header_stays_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of which a part was not read is not left out of the tables that are read later."""
+    bookie = copied(tmp_path / "bookie")
+    refuse(monkeypatch, bookie / LOG, 0, 4096)
+    outcome = ran("inventory", [bookie], tmp_path / "out")
+    assert outcome.found == ("damaged_logs", "unread_files")
+    assert (outcome.counts["logs"], outcome.counts["damaged_logs"]) == (3, 1)
+
+
+@pytest.mark.parametrize("job", ["inventory", "garbage", "index-audit", "stats", "journal-forensics"])
+@pytest.mark.parametrize("name", [LOG, JOURNAL])
+def test_a_file_that_fails_behind_the_first_look_ends_no_run(
+    name: str, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = copied(tmp_path / "bookie")
+    refuse_again(monkeypatch, bookie / name)
+    outcome = ran(job, [bookie], tmp_path / "out")
+    if name == JOURNAL and job in OF_LOGS_ALONE:
+        assert outcome.verdict == "clean"
+        return
+    assert (outcome.verdict, outcome.unread_files) == ("unexamined", (str(bookie / name),))
+    assert "unread_files" in outcome.found
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE])
+def test_a_file_that_is_refused_behind_the_first_look_ends_the_run(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That says nothing of the file."""
+    bookie = copied(tmp_path / "bookie")
+    refuse_again(monkeypatch, bookie / LOG, number)
+    with pytest.raises(StorageError):
+        ran("inventory", [bookie], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("case", "job", "unknown"),
+    [
+        ("in a log", "replication-audit", True),
+        ("in a log", "journal-forensics", True),
+        ("in a log", "garbage", False),
+        ("in a log", "stats", False),
+        ("a log's header", "stats", True),
+        ("behind the mark", "replication-audit", True),
+        ("behind the mark", "orphans", False),
+        ("in front of the mark", "replication-audit", False),
+    ],
+)
+def test_what_an_inventory_could_not_read_is_unknown_to_later_runs(
+    case: str, job: str, unknown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = copied(tmp_path / "bookie")
+    name, *sector = CASES[case]
+    source = "journal-forensics" if job == "journal-forensics" else "inventory"
+    with monkeypatch.context() as failing:
+        refuse(failing, bookie / name, *sector)
+        ran(source, [bookie], tmp_path / "set")
+    outcome = ran(job, [tmp_path / "set"], tmp_path / "out")
+    assert ("unread_files" in outcome.found) == unknown
+    assert outcome.unread_files == ((str(bookie / name),) if unknown else ())
+
+
+def test_no_record_is_lacking_where_only_the_ledgers_map_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The map begins with a sector; one byte further in front of it a record may be lacking."""
+    log = EntryLogBuilder()
+    log.add(entry_body(5, 0, bytes(8192 - 1024 - 4 - len(entry_body(5, 0, b"")))))
+    built = log.roll()
+    assert next(span.start for span in built.spans if span.kind == "map") == 8192
+    path = tmp_path / "0.log"
+    path.write_bytes(built.data)
+    file = SplitFile(str(path), str(tmp_path), None, 0, len(built.data))
+    for sector, unread in ((8192, []), (4096, [str(path)])):
+        notes = str(tmp_path / f"notes-{sector}")
+        options = TableOptions(damage="rows", unread_notes=notes)
+        with monkeypatch.context() as failing:
+            refuse(failing, path, sector, sector + 4096)
+            rows = sum(map(len, windows(file, Split((file,)), options)))
+        assert ([one.path for one in unread_in(notes)], rows) == (unread, 0 if unread else 1)
