@@ -66,6 +66,8 @@ def table_set(one: CompleteSet) -> TableSet:
         bookies=manifest.bookies,
         files={name: tuple(one.files(name)) for name in manifest.tables},
         not_read=manifest.not_read,
+        unread_files=tuple(file.path for file in manifest.files if file.is_unread),
+        unread_tables=frozenset(manifest.not_read),
     )
 
 

@@ -8,6 +8,7 @@ during the pass.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from bkctl.pipeline.results import CLEAN, FOUND
 from bkctl.pipeline.sets.base_rows import BaseUnreadError
 from bkctl.pipeline.sets.index_pass import read_indexes
 from bkctl.pipeline.sets.log_pass import Keep, file_state
-from bkctl.pipeline.sets.manifest import SetFile
+from bkctl.pipeline.sets.manifest import PARTLY_READ, SetFile
 from bkctl.pipeline.sets.parts import PartWriters
 from bkctl.pipeline.sets.reading import (
     ReadLogs,
@@ -56,6 +57,7 @@ from bkctl.pipeline.tables.ledger_source import known_digests
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import journal_files, log_files
 from bkctl.pipeline.tables.split import SplitFile, packed
+from bkctl.pipeline.tables.unread_notes import unread_in
 from bkctl.reporting import Phase, silent_phase
 from bkctl.scan.directory import inspect_directory, last_mark_of
 from bkctl.vfs import FileSystem
@@ -215,7 +217,7 @@ class _Collection:
         unread = self._read_indexes()
         gone = len(files) - len(there) + sum(file.state == "gone" for file in self._draft.files)
         gone += sum(
-            file.state in ("read", "carried") and self._filesystem.status(file.path) is None
+            file.state in ("read", "carried", PARTLY_READ) and self._filesystem.status(file.path) is None
             for file in self._draft.files
             if file.kind == "entry_log"
         )
@@ -231,7 +233,7 @@ class _Collection:
         logs = [file for file in self._draft.files if file.kind == "entry_log"]
         return Collected(
             complete,
-            sum(file.state == "read" for file in logs),
+            sum(file.state in ("read", PARTLY_READ) for file in logs),
             carried,
             self._bytes_read,
             time.time() - self._started_s,
@@ -269,10 +271,12 @@ class _Collection:
             state = file_state(self._filesystem, "journal", file)
             if state is not None:
                 self._draft.files.append(replace(state, read_ms=int(time.time() * 1000)))
-        with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers:
-            read_journals(paths, replace(self._options, digest="off", metadata=None), writers.add)
+        with PartWriters(self._place, OF_THE_REST | OF_LOGS) as writers, _notes() as notes:
+            options = replace(self._options, digest="off", metadata=None, unread_notes=notes)
+            read_journals(paths, options, writers.add)
             read_journal_damage(paths, self._options, self._draft.counting(writers))
             self._draft.take(writers.close())
+            self._draft.heed_journals(unread_in(notes))
 
     def _carry(
         self, files: Sequence[SplitFile], looked_at: dict[tuple[str, int], SetFile]
@@ -369,7 +373,10 @@ class _Collection:
         paths = request_paths(self._surveyed)
 
         def suspects(keep: Keep) -> str | None:
-            return read_suspects(INDEX_AUDIT, parts, paths, narrowed, keep, self._request.memory_bytes)
+            with _notes() as notes:
+                noting = replace(narrowed, unread_notes=notes)
+                why = read_suspects(INDEX_AUDIT, parts, paths, noting, keep, self._request.memory_bytes)
+                return why or _lacking(notes)
 
         self._draft.read_again("suspect_entries", suspects)
         return unread
@@ -387,10 +394,24 @@ class _Collection:
             self._draft.take(writers.close())
 
     def _read_blocks(self, asked: pa.Table) -> None:
-        def replicas(keep: Keep) -> None:
-            read_blocks(asked, self._surveyed.paths_with("runs"), self._options, keep)
+        def replicas(keep: Keep) -> str | None:
+            with _notes() as notes:
+                options = replace(self._options, unread_notes=notes)
+                read_blocks(asked, self._surveyed.paths_with("runs"), options, keep)
+                return _lacking(notes)
 
         self._draft.read_again("replicas", replicas)
+
+
+def _notes() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for the notes of what cannot be read."""
+    return tempfile.TemporaryDirectory(prefix="bkctl-notes-")
+
+
+def _lacking(notes: str) -> str | None:
+    """Return why a table may lack entries of logs, None if it does not."""
+    unread = unread_in(notes)
+    return "; ".join(one.why for one in unread) or None
 
 
 def request_paths(surveyed: Survey) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bkctl.errors import NotFoundError, StorageError
 from bkctl.pipeline.sets.blocks import Blocks, BlockSums
-from bkctl.pipeline.sets.manifest import SetFile
+from bkctl.pipeline.sets.manifest import PARTLY_READ, UNREADABLE, SetFile
 from bkctl.pipeline.sets.set_tables import BLOCKS, STRIPED_RUNS
 from bkctl.pipeline.sets.stripes import Stripes, concatenated_stripes, joined_stripes, striped
 from bkctl.pipeline.tables.arrow_columns import batch_of, rows_batches
@@ -85,12 +85,13 @@ class LogPass:
             with LogReader(filesystem, file, known, self._options) as reader:
                 whole = self._tables(file, reader, looked_at)
                 sealed = reader.head.ledgers_map is not None
+                state = PARTLY_READ if reader.lacks_records else looked_at.state
         except NotFoundError:
             return replace(looked_at, state="gone")
         except StorageError as error:
             row = damage_row(unread_row(file, ENTRY_LOG, error))
             self._keep("verification", rows_batches(VERIFICATION, [row], 1))
-            return replace(looked_at, state="unreadable", whole=False)
+            return replace(looked_at, state=UNREADABLE, whole=False)
         if not whole:
             structure = replace(self._options, digest="off", metadata=None)
             rows = damage_rows(file, Split((file,), kind=ENTRY_LOG), structure, known_unclean=True)
@@ -98,7 +99,7 @@ class LogPass:
                 "verification",
                 rows_batches(VERIFICATION, map(damage_row, rows), self._options.batch_rows),
             )
-        return replace(looked_at, sealed=sealed, whole=whole)
+        return replace(looked_at, state=state, sealed=sealed, whole=whole and state != PARTLY_READ)
 
     def _tables(self, file: SplitFile, reader: LogReader, looked_at: SetFile) -> bool:
         """Write the rows of all tables; return whether the log is clean."""

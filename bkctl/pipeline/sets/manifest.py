@@ -26,6 +26,9 @@ MANIFEST_NAME = "manifest.json"
 #: Bound on a manifest: some 200 bytes for each entry log.
 MANIFEST_BYTES_MAX = 1 << 30
 
+#: States of files that could not be read, or not whole.
+PARTLY_READ, UNREADABLE = "partly_read", "unreadable"
+
 _WHAT = "manifest of a set"
 
 
@@ -34,9 +37,9 @@ class SetFile:
     """A file of the bookie and its state when it was looked at.
 
     ``kind`` is ``entry_log`` or ``journal``; ``state`` ``read``, ``carried`` (unchanged since the set before,
-    whose rows were taken over), ``gone`` (removed while the others were read) or ``unreadable``. ``head`` and
-    ``tail`` are checksums of the first and the last bytes, -1 where these could not be read; ``read_ms`` is
-    when its entries were read.
+    whose rows were taken over), ``gone`` (removed while the others were read), ``partly_read`` (the disk
+    refused bytes that may be records) or ``unreadable``. ``head`` and ``tail`` are checksums of the first and
+    the last bytes, -1 where these could not be read; ``read_ms`` is when its entries were read.
     """
 
     kind: str
@@ -51,6 +54,11 @@ class SetFile:
     read_ms: int
     sealed: bool = False
     whole: bool = True
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether rows of it are lacking, or may be."""
+        return self.state in (PARTLY_READ, UNREADABLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ import secrets
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,12 +18,13 @@ from bkctl.errors import BkctlError, StorageError
 from bkctl.pipeline.locations import Location
 from bkctl.pipeline.results import CLEAN, FOUND, UNEXAMINED
 from bkctl.pipeline.sets.log_pass import Keep
-from bkctl.pipeline.sets.manifest import IndexState, Manifest, PartFile, SetFile
+from bkctl.pipeline.sets.manifest import PARTLY_READ, UNREADABLE, IndexState, Manifest, PartFile, SetFile
 from bkctl.pipeline.sets.parts import PartWriters
 from bkctl.pipeline.sets.set_tables import OF_LOGS, OF_THE_REST, TABLES
 from bkctl.pipeline.sets.store import CompleteSet
 from bkctl.pipeline.table_sets import lacking_directories, twin_directories
 from bkctl.pipeline.tables.places import cookie_of
+from bkctl.pipeline.tables.unread_notes import UnreadFile
 from bkctl.scan.directory import COOKIE_NAME, read_small
 from bkctl.vfs import FileSystem
 
@@ -79,7 +81,7 @@ class SetDraft:
                 why = read(writers.add)
                 self.take(writers.close())
         except StorageError as error:
-            if not self._unreadable():
+            if not self._unread_logs(UNREADABLE):
                 raise
             why = f"table {table} is empty: {error}"
         if why is not None:
@@ -92,8 +94,22 @@ class SetDraft:
             self._parts[table].append(_empty_part(self._place, table, TABLES[table]))
         return [self._place.text_of(part.name) for part in self._parts[table]]
 
-    def _unreadable(self) -> list[SetFile]:
-        return [file for file in self.files if file.state == "unreadable"]
+    def heed_journals(self, unread: Sequence[UnreadFile]) -> None:
+        """Take over which journals could not be read, or not whole."""
+        states = {one.path: PARTLY_READ if one.opened else UNREADABLE for one in unread}
+        self.files = [
+            replace(file, state=states[file.path]) if file.path in states else file for file in self.files
+        ]
+        self.guards += (f"{one.why}; what it holds is not known" for one in unread)
+        for table, lacking in (
+            ("journal_entries", unread),
+            ("unflushed", [one for one in unread if one.behind_mark]),
+        ):
+            if lacking:
+                self._not_read[table] = f"{len(lacking)} journals could not be read, or not whole"
+
+    def _unread_logs(self, state: str) -> list[SetFile]:
+        return [file for file in self.files if file.kind == "entry_log" and file.state == state]
 
     def manifest(
         self, unread: dict[str, str], gone: int, digest_known: str, base: CompleteSet | None
@@ -134,13 +150,20 @@ class SetDraft:
             self.guards.append(f"bookie {self._bookie}: {why}; are there two copies of it? Name one of them")
             self._not_read["bookies"] = why
         damage = [file for file in self.files if not file.whole]
-        unreadable = self._unreadable()
+        partly = self._unread_logs(PARTLY_READ)
+        for file in partly:
+            self.guards.append(f"{file.path} could not be read whole: what is lacking is not known")
+        if partly:
+            # Of a log whose ledgers map was read all ledgers are known. Its row says what its header does.
+            lacking = {"runs", "blocks"} | (set() if all(file.sealed for file in partly) else {"log_ledgers"})
+            self._not_read |= dict.fromkeys(lacking, f"{len(partly)} entry logs could not be read whole")
+        unreadable = self._unread_logs(UNREADABLE)
         for file in unreadable:
             self.guards.append(f"{file.path} could not be read: what it holds is not known")
         if unreadable:
             # Table "verification" has a damage for each.
-            lacking = (table for table in OF_LOGS if table != "verification")
-            self._not_read |= dict.fromkeys(lacking, f"{len(unreadable)} entry logs could not be read")
+            of_none = (table for table in OF_LOGS if table != "verification")
+            self._not_read |= dict.fromkeys(of_none, f"{len(unreadable)} entry logs could not be read")
         not_given = list(lacking_directories(self._rows))
         self.guards += not_given
         verdict = FOUND if damage or self.damages else CLEAN
