@@ -50,13 +50,15 @@ def refuse(monkeypatch: pytest.MonkeyPatch, path: Path, start: int, stop: int) -
     monkeypatch.setattr(os, "pread", failing)
 
 
-def refuse_again(monkeypatch: pytest.MonkeyPatch, path: Path, number: int = errno.EIO) -> None:
-    """Have every opening of a file but the first fail."""
+def refuse_again(
+    monkeypatch: pytest.MonkeyPatch, path: Path, number: int = errno.EIO, *, first: int = 1
+) -> None:
+    """Have every opening of a file fail but the ``first`` ones."""
     real, seen = os.open, Counter[str]()
 
     def failing(what: Any, *rest: Any, **how: Any) -> int:
         seen[str(what)] += 1
-        if str(what) == str(path) and seen[str(what)] > 1:
+        if str(what) == str(path) and seen[str(what)] > first:
             raise OSError(number, os.strerror(number))
         return real(what, *rest, **how)
 

@@ -78,6 +78,19 @@ def test_a_file_that_fails_behind_the_first_look_ends_no_run(
     assert "unread_files" in outcome.found
 
 
+def test_a_journal_beside_one_that_cannot_be_opened_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far it has to reach depends on the newest journal: it is not read, and named as well."""
+    bookie = copied(tmp_path / "bookie")
+    newest = bookie / "journal" / "current" / "1a1fe148090.txn"
+    shutil.copy(bookie / JOURNAL, newest)
+    refuse_again(monkeypatch, newest, first=0)
+    outcome = ran("journal-forensics", [bookie], tmp_path / "out")
+    assert outcome.verdict == "unexamined"
+    assert set(outcome.unread_files) == {str(bookie / JOURNAL), str(newest)}
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE])
 def test_a_file_that_is_refused_behind_the_first_look_ends_the_run(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
