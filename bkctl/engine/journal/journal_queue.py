@@ -98,7 +98,7 @@ class JournalQueue:
             held_bytes = self._bytes + self._taken_bytes
             held_entries = self._entries + self._taken_entries
             if (
-                (held_bytes == 0 and held_entries == 0)
+                held_bytes == 0
                 or (
                     held_bytes + size_bytes <= self._settings.queue_bytes_max
                     and held_entries + entries <= self._settings.queue_entries_max

@@ -24,6 +24,8 @@ from tests.support.journal_rig import (
 )
 from tests.support.waiting import until
 
+NO_ZEROS = JournalSettings(preallocation_bytes=0)
+
 
 @pytest.mark.parametrize("ending", ["stop", "retry"])
 def test_a_sync_of_the_zeros_that_fails_is_not_tried_again(ending: str) -> None:
@@ -98,3 +100,30 @@ def test_the_mark_of_a_journal_that_ends_stands_before_them() -> None:
         until(lambda: journal.suspended is not None)
         journal.stop()
         assert journal.mark == mark
+
+
+def test_the_disk_is_looked_at_once_for_each_time_that_somebody_asks() -> None:
+    disk = memory()
+    system = TracedFileSystem(disk)
+    sink = RecordingSink()
+    with running(system, NO_ZEROS) as journal:
+        journal.append(batch_of([body(1, 0)], sink, 0))
+        sink.wait_for(1)
+        disk.capacity_bytes = len(b"".join(journals(disk).values()))
+        journal.append(batch_of([body(1, 1)], sink, 1))
+        sink.wait_for(2)
+        before = len(system.trace)
+        for count in (1, 2):
+            journal.retry()
+            until(lambda count=count: len(system.trace) == before + count)
+            # Time for more of them, which must not come.
+            threading.Event().wait(0.05)
+            assert system.trace[before:] == [("list", "current")] * count
+        assert journal.suspended is not None
+        disk.capacity_bytes = None
+        journal.retry()
+        until(lambda: journal.suspended is None)
+        journal.append(batch_of([body(1, 2)], sink, 2))
+        sink.wait_for(3)
+    assert (sink.journaled_contexts, sink.failed_contexts) == ([0, 2], [1])
+    assert bodies_in(journals(disk.crash()).values()) == [body(1, 0), body(1, 2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 import threading
@@ -10,7 +11,7 @@ import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal import Journal, JournalBatch
-from bkctl.errors import BkctlError, StorageError
+from bkctl.errors import BkctlError, NoSpaceError, StorageError
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem, FileOperation
 from tests.support.journal_rig import (
     CURRENT,
@@ -215,6 +216,25 @@ def test_a_caller_that_waits_for_room_is_told_when_there_will_be_none() -> None:
             journal.append(batch_of([body(1, 0)], sink))
 
 
+def test_a_caller_that_waits_for_room_is_told_when_the_disk_is_full() -> None:
+    """It hears of that by its next append; nothing else would wake it."""
+    gate = Gate()
+    rule = FaultRule("write", ".txn", first=2, count=1, latency_s=1, error_number=errno.ENOSPC)
+    system = FaultyFileSystem(memory(), [rule], sleep=gate)
+    sink = RecordingSink()
+    announced = threading.Event()
+    with running(system, JournalSettings(preallocation_bytes=0, queue_entries_max=1)) as journal:
+        journal.on_room = announced.set
+        journal.append(batch_of([body(1, 0)], sink))
+        gate.await_reached()
+        assert not journal.has_room(44, 1)
+        gate.opened.set()
+        assert announced.wait(SECONDS)
+        assert journal.has_room(44, 1)
+        with pytest.raises(NoSpaceError):
+            journal.append(batch_of([body(1, 0)], sink))
+
+
 @pytest.mark.parametrize("ending", ["stop", "abort"])
 @pytest.mark.parametrize("seed", range(15))
 def test_appends_race_with_the_end(seed: int, ending: str) -> None:
@@ -270,3 +290,49 @@ def test_a_failure_during_stop_is_told() -> None:
         assert not stopping.is_alive()
     assert (sink.journaled_contexts, sink.failed_contexts) == ([0], [1])
     assert len(told) == 1
+
+
+def threads_left() -> list[str]:
+    """The names of the journal's threads that there are."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("journal-0")]
+
+
+@pytest.mark.parametrize("missing", ["-zeros", "-callback", "-force-write", ""])
+def test_a_start_that_gets_no_thread_leaves_none(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def starting(thread: threading.Thread) -> None:
+        if thread.name == f"journal-0{missing}":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    journal = Journal(
+        0, CURRENT, memory(), ManualClock(), JournalSettings(preallocation_bytes=4096), lambda _error: None
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", starting)
+        with pytest.raises(StorageError, match="no thread for journal-0"):
+            journal.start()
+    journal.stop()
+    assert not threads_left()
+
+
+@pytest.mark.parametrize("part", ["take", "forced", "answered"])
+def test_a_thread_that_ends_by_a_bug_ends_the_others(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = threading.Event()
+    sink = RecordingSink()
+    settings = JournalSettings(preallocation_bytes=4096)
+    journal = Journal(0, CURRENT, memory(), ManualClock(), settings, lambda _error: told.set())
+    journal.start()
+
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError("once")
+
+    monkeypatch.setattr(journal._queue, part, broken)
+    for entry in range(2):
+        # The thread is inside the real call, and makes the other one behind the next group.
+        with contextlib.suppress(StorageError):
+            journal.append(batch_of([body(1, entry)], sink, entry, after_write=True))
+    assert told.wait(SECONDS)
+    journal.stop()
+    assert not threads_left()

@@ -36,6 +36,7 @@ from tests.support.journal_rig import (
     memory,
     running,
 )
+from tests.support.manual_clock import ManualClock
 
 NO_ZEROS = JournalSettings(preallocation_bytes=0)
 MASTER_KEY = bytes.fromhex("e793cbc379107648537183605cd361d3bb789a39")
@@ -226,6 +227,24 @@ def test_the_append_that_crosses_a_threshold_has_the_group_written(settings: Jou
         sink.wait_for(4)
 
 
+def test_a_lone_record_waits_as_long_as_it_is_told_and_no_longer() -> None:
+    """Nobody comes behind it, so the wait alone has to end it."""
+    sink = RecordingSink()
+    settings = JournalSettings(preallocation_bytes=0, group_wait_max_ms=20)
+    with running(memory(), settings) as journal:
+        clock = journal._clock
+        assert isinstance(clock, ManualClock)
+        clock.advance(1000.0)
+        journal.append(batch_of([body(1, 0)], sink))
+        clock.advance(0.019)
+        # Several times the wait, of which the clock of the journal knows nothing.
+        threading.Event().wait(0.1)
+        assert not sink.answered
+        clock.advance(0.002)
+        sink.wait_for(1)
+        assert journal.meters.flushes[FlushReason.WAITED] == 1
+
+
 def test_a_backlog_is_written_in_groups_of_the_byte_threshold() -> None:
     system, gate = gated("write", memory(), first=2)
     sink = RecordingSink()
@@ -383,6 +402,16 @@ def test_a_full_file_is_followed_by_the_next_one() -> None:
     assert journals(disk.crash()) == files
 
 
+def test_the_mark_goes_on_to_a_new_file_without_waiting_for_its_first_record() -> None:
+    """A checkpoint of an idle bookie then passes the full one, and it can be removed."""
+    sink = RecordingSink()
+    with running(memory(), JournalSettings(preallocation_bytes=0, size_bytes_max=600)) as journal:
+        first = journal.mark.journal_id
+        journal.append(batch_of([body(1, 0, 700)], sink))
+        sink.wait_for(1)
+        wait_until(lambda: journal.mark == LastMark(first + 1, 512))
+
+
 def test_a_new_file_is_durable_before_its_records() -> None:
     system = TracedFileSystem(memory())
     sink = RecordingSink()
@@ -401,7 +430,8 @@ def test_a_new_file_is_durable_before_its_records() -> None:
     ]
 
 
-def test_a_file_that_is_full_is_closed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["stop", "abort"])
+def test_a_file_that_is_full_is_closed_and_the_last_one_at_the_end(tmp_path: Path, way: str) -> None:
     sink = RecordingSink()
     settings = JournalSettings(preallocation_bytes=4096, size_bytes_max=20_000)
     journal = Journal(0, str(tmp_path), PosixFileSystem(), SystemClock(), settings, lambda _error: None)
@@ -417,7 +447,7 @@ def test_a_file_that_is_full_is_closed(tmp_path: Path) -> None:
         sink.wait_for(entry + 1)
     wait_until(lambda: len(held_open()) == 1)
     assert len(list(tmp_path.iterdir())) > 4
-    journal.stop()
+    getattr(journal, way)()
     assert not held_open()
 
 
