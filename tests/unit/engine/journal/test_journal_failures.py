@@ -147,6 +147,9 @@ def test_a_failed_sync_is_not_tried_again() -> None:
         sink.wait_for(2)
         points = system.points
         journal.stop()
+        meter = journal.meters.force_write
+        assert (meter.done, meter.length) == (0, 0)
+        assert meter.failed > 0
         assert system.points == points, "nothing is written or synced after the failure"
         assert journal.mark.offset == 512
     assert sink.journaled_contexts == []
@@ -315,6 +318,14 @@ def test_a_start_that_gets_no_thread_leaves_none(missing: str, monkeypatch: pyte
             journal.start()
     journal.stop()
     assert not threads_left()
+
+
+@pytest.mark.parametrize("way", ["stop", "abort"])
+def test_a_journal_that_was_never_started_may_be_ended(way: str) -> None:
+    journal = Journal(0, CURRENT, memory(), ManualClock(), NO_ZEROS, lambda _error: None)
+    getattr(journal, way)()
+    with pytest.raises(StorageError, match="stopped"):
+        journal.append(batch_of([body(1, 0)], RecordingSink()))
 
 
 @pytest.mark.parametrize("part", ["take", "forced", "answered"])

@@ -329,6 +329,30 @@ def test_while_the_callback_stage_is_full_nothing_is_written() -> None:
     assert sink.journaled_contexts == list(range(10))
 
 
+def test_writing_goes_on_when_the_callback_thread_has_made_room() -> None:
+    """Nobody appends any more, and nothing is being synced: that thread alone can tell."""
+
+    class Slow(RecordingSink):
+        gate = Gate()
+
+        def journaled(self, batches: list[JournalBatch]) -> None:
+            self.gate(1)
+            super().journaled(batches)
+
+    sink = Slow()
+    settings = JournalSettings(preallocation_bytes=0, buffered_bytes_max=0, callback_groups_max=1)
+    with running(memory(), settings) as journal:
+        journal.append(batch_of([body(1, 0)], sink, 0, after_write=True))
+        sink.gate.await_reached()
+        wait_until(lambda: journal.meters.force_write.length == 0)
+        journal.append(batch_of([body(1, 1)], sink, 1))
+        # Time for the journal thread to see that it has to wait.
+        threading.Event().wait(0.05)
+        assert journal.meters.groups == 1
+        sink.gate.opened.set()
+        sink.wait_for(2)
+
+
 def test_a_force_marker_is_answered_after_a_sync_of_its_own() -> None:
     system = TracedFileSystem(memory())
     sink = RecordingSink()
@@ -375,6 +399,8 @@ def test_without_sync_data_the_mark_moves_only_at_syncs() -> None:
         sink.wait_for(4)
         wait_until(lambda: journal.mark.offset == 512 * 5)
         journal.append(batch_of([body(1, 4)], sink))
+        sink.wait_for(5)
+        assert journal.mark.offset == 512 * 5
         journal.stop()
         assert journal.mark.offset == 512 * 6
     assert [operation for operation, _ in system.trace[-2:]] == ["write", "sync"]
@@ -492,6 +518,10 @@ def test_room_is_refused_at_the_bounds_and_announced() -> None:
         gate.opened.set()
         assert announced.wait(20)
         assert journal.has_room(1000, 10)
+        announced.clear()
+        journal.append(batch_of([body(1, 9)], sink))
+        sink.wait_for(2)
+        assert not announced.is_set(), "nobody was refused since"
 
 
 def test_stop_writes_and_answers_everything() -> None:
@@ -564,8 +594,11 @@ def test_a_group_beyond_the_bound_of_a_write_is_whole_on_disk() -> None:
     sink = RecordingSink()
     bodies = [body(1, entry, 1 << 20) for entry in range(11)]
     with running(disk, NO_ZEROS) as journal:
-        journal.append(batch_of(bodies, sink))
+        batch = batch_of(bodies, sink)
+        journal.append(batch)
         journal.stop()
+        # What is in the file is not held in memory as well.
+        assert batch.pieces == []
     (data,) = journals(disk).values()
     assert [record for _, record in java_records(data)] == bodies
 

@@ -30,6 +30,7 @@ from tests.support.journal_rig import (
     memory,
     running,
 )
+from tests.support.waiting import until
 
 MIB = 1 << 20
 
@@ -177,11 +178,16 @@ def test_zeros_whose_sync_fails_stop_the_journal() -> None:
     disk = memory()
     sink = RecordingSink()
     told = threading.Event()
-    system = FaultyFileSystem(disk)
-    system.inject(FaultRule("sync", ".txn", first=2, count=1))
+    gate = Gate()
+    rule = FaultRule("sync", ".txn", first=2, count=1, latency_s=1)
+    system = FaultyFileSystem(disk, [rule], sleep=gate)
     with running(
         system, JournalSettings(preallocation_bytes=MIB), on_failure=lambda _error: told.set()
     ) as journal:
+        gate.await_reached()
+        # The journal thread waits for a record, which does not come.
+        until(lambda: journal._queue._is_at_rest())
+        gate.opened.set()
         assert told.wait(SECONDS)
         assert journal.failure is not None
         assert journal.meters.zero_failures == 1
