@@ -12,7 +12,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.write_caches import AnyWriteCache, WriteCaches
 from bkctl.engine.ledger_storage import LAST_ENTRY
-from bkctl.errors import BookieIOError, NoEntryError, UsageError
+from bkctl.errors import BookieIOError, NoEntryError, StorageError, SyncError, UsageError
 from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import DIRECTORY, StorageRig, entry_of, key_of
 from tests.support.write_cache_kinds import CHOSEN
@@ -396,6 +396,34 @@ def test_a_ledger_may_be_deleted_and_made_anew_while_it_is_flushed() -> None:
     assert rows_of(rig, 1) == [key_of(1, 1)]
 
 
+def test_the_row_of_a_ledger_does_not_go_before_its_locations() -> None:
+    """Deleted while a flush removes the locations of another one, whose turn that is.
+
+    A power cut between the two would leave locations that a new ledger under the id would serve.
+    """
+    gate = threading.Event()
+    rig = StorageRig(gate=gate).open()
+    for ledger in (1, 2):
+        rig.storage.ledgers.set(ledger, ROW)
+        rig.put(ledger, 0)
+    rig.storage.flush()
+    rig.delete(1)
+    rig.location_store.inject(StoreFaultRule("write", count=1, latency_s=1.0, error=None))
+    with running(rig.storage.flush):
+        assert rig.waiting.wait(SECONDS)
+        rig.delete(2)
+        gate.set()
+    crashed = rig.after_crash()
+    assert crashed.storage.ledgers.get(1) is None
+    assert rows_of(crashed, 1) == []
+    assert rows_of(crashed, 2) == [key_of(2, 0)]
+    assert crashed.storage.ledgers.get(2) == ROW
+    rig.storage.flush()
+    crashed = rig.after_crash()
+    assert crashed.storage.ledgers.get(2) is None
+    assert rows_of(crashed, 2) == []
+
+
 def test_a_second_deletion_during_a_flush_is_not_lifted_with_the_first() -> None:
     gate = threading.Event()
     rig = StorageRig(gate=gate).open()
@@ -453,6 +481,27 @@ def test_a_flush_that_an_index_failed_is_done_again_as_a_whole(
     crashed = rig.after_crash()
     assert [crashed.storage.read(1, entry) for entry in (0, 1)] == [entry_of(1, 0), entry_of(1, 1)]
     assert crashed.storage.ledgers.get(1) == ROW
+
+
+def test_a_sync_that_fails_while_logs_are_retired_ends_the_storage(
+    rig: StorageRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log without its map is no loss; after a failed sync it is not known what the disk has lost."""
+    errors: list[StorageError] = [StorageError("no map"), SyncError("lost")]
+
+    def retire(_deleted: object) -> None:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(rig.entry_logger, "retire", retire)
+    rig.put(1, 0)
+    rig.storage.flush()
+    assert rig.storage.meters.flush_failures == 0
+    rig.put(1, 1)
+    with pytest.raises(StorageError, match="could not be made durable: lost"):
+        rig.storage.flush()
+    assert len(rig.failures) == 1
+    with pytest.raises(StorageError, match="failed"):
+        rig.storage.flush()
 
 
 @pytest.mark.parametrize("error", ["storage", "corruption"])

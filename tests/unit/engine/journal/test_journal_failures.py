@@ -345,5 +345,7 @@ def test_a_thread_that_ends_by_a_bug_ends_the_others(part: str, monkeypatch: pyt
         with contextlib.suppress(StorageError):
             journal.append(batch_of([body(1, entry)], sink, entry, after_write=True))
     assert told.wait(SECONDS)
+    # Without the thread that answers, the journal is stopped by those who are told.
+    assert (journal.failure is None) == (part == "answered")
     journal.stop()
     assert not threads_left()
