@@ -193,6 +193,63 @@ def test_a_full_file_that_cannot_be_closed_ends_the_journal(
     assert len(failures) == 1
 
 
+@pytest.mark.parametrize("here", [True, False], ids=["journal thread", "force-write thread"])
+def test_a_sync_that_ends_by_an_error_nobody_foresaw_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, *, here: bool
+) -> None:
+    def sync_data(_file: JournalFile) -> None:
+        raise MemoryError("once")
+
+    sink = RecordingSink()
+    failures: list[BkctlError] = []
+    with running(memory(), NO_ZEROS, on_failure=failures.append) as journal:
+        monkeypatch.setattr(JournalFile, "sync_data", sync_data)
+        # Without records it is only synced; another answer in the group has another thread do that.
+        if not here:
+            journal.append(batch_of([body(1, 0)], sink, "deferred", after_write=True))
+        journal.append(batch_of([], sink, "force"))
+        sink.wait(lambda sink: "force" in sink.answered)
+        assert sink.failed_contexts[-1] == "force"
+        assert "MemoryError('once')" in str(journal.failure)
+        assert journal.mark.offset == 512
+        journal.stop()
+    assert len(failures) == 1
+
+
+def test_the_last_sync_of_a_file_is_one_of_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing syncs it again, and the next start reads it by its length."""
+    calls: list[tuple[str, int]] = []
+
+    def traced(name: str) -> None:
+        original = getattr(JournalFile, name)
+
+        def sync(file: JournalFile) -> None:
+            calls.append((name, file.journal_id))
+            original(file)
+
+        monkeypatch.setattr(JournalFile, name, sync)
+
+    sink = RecordingSink()
+    traced("sync")
+    traced("sync_data")
+    settings = JournalSettings(preallocation_bytes=0, size_bytes_max=2000)
+    with running(memory(), settings) as journal:
+        first = journal.mark.journal_id
+        journal.append(batch_of([], sink))
+        sink.wait_for(1)
+        journal.append(batch_of([body(1, 0, 2000)], sink))
+        sink.wait_for(2)
+        journal.append(batch_of([], sink))
+        sink.wait_for(3)
+        journal.stop()
+    assert calls == [
+        ("sync_data", first),
+        ("sync", first),
+        ("sync_data", first + 1),
+        ("sync", first + 1),
+    ]
+
+
 def test_an_answer_that_is_still_being_told_is_not_overtaken() -> None:
     class Slow(RecordingSink):
         gate = Gate()
