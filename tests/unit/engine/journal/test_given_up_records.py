@@ -152,7 +152,8 @@ def test_the_disk_is_looked_at_once_for_each_time_that_somebody_asks() -> None:
     disk = memory()
     system = TracedFileSystem(disk)
     sink = RecordingSink()
-    with running(system, NO_ZEROS) as journal:
+    told: list[BkctlError] = []
+    with running(system, NO_ZEROS, on_failure=told.append) as journal:
         journal.append(batch_of([body(1, 0)], sink, 0))
         sink.wait_for(1)
         disk.capacity_bytes = len(b"".join(journals(disk).values()))
@@ -176,6 +177,7 @@ def test_the_disk_is_looked_at_once_for_each_time_that_somebody_asks() -> None:
         journal.stop()
         # Nothing that was given up in the meantime stands in front of the end.
         assert journal.mark == mark
+    assert not told, "a full disk ends nothing"
     assert (sink.journaled_contexts, sink.failed_contexts) == ([0, 2], [1])
     assert bodies_in(journals(disk.crash()).values()) == [body(1, 0), body(1, 2)]
 
