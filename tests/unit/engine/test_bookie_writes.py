@@ -278,6 +278,23 @@ def test_deferred_sync_is_answered_before_and_forced_after_the_sync(rig: EngineR
         rig.system.heal()
 
 
+def test_a_recovery_add_is_answered_when_it_is_durable_whatever_it_asks_for(rig: EngineRig) -> None:
+    with rig:
+        rig.add(5, 0)
+        rig.system.inject(FaultRule("sync", path=".txn", latency_s=0.5, error_number=None, count=1))
+        answers = Answers()
+        rig.bookie.writes.add(
+            SingleAdd(entry_body(5, 1), KEY, answers, "recovery", recovery=True, deferred_sync=True)
+        )
+        mark = rig.bookie.journals[0].mark
+        # Time for an answer that does not wait for the sync.
+        threading.Event().wait(0.1)
+        answered, still = list(answers.good), rig.bookie.journals[0].mark == mark
+        assert not (answered and still)
+        answers.wait(1)
+        assert rig.bookie.journals[0].mark > mark
+
+
 def test_force_needs_no_ledger_and_refuses_negative_ids(rig: EngineRig) -> None:
     with rig:
         forced = Waiter()
@@ -327,6 +344,15 @@ def test_a_full_write_stage_answers_too_many_requests_at_once() -> None:
         assert isinstance(answers.bad[0][1], TooManyRequestsError)
 
 
+def test_an_add_that_would_be_refused_does_not_wait_behind_those_that_are_held() -> None:
+    with full_bookie() as rig:
+        answers = Answers()
+        with pytest.raises(UnauthorizedError):
+            rig.bookie.writes.add(SingleAdd(entry_body(5, 7000), OTHER_KEY, answers, "refused"))
+        assert not answers.good
+        assert not answers.bad
+
+
 def test_an_add_held_too_long_is_rejected() -> None:
     with full_bookie(throttle_ms_max=100) as rig:
         answers = Answers()
@@ -346,6 +372,49 @@ def test_a_held_run_of_a_ledger_that_is_fenced_meanwhile_is_given_back() -> None
         assert [run.context for run in answers.again] == ["run"]
         with pytest.raises(NoEntryError):
             rig.bookie.reads.read(5, 5000)
+
+
+@pytest.mark.parametrize("part", ["storages", "journals"])
+def test_a_single_add_waits_for_room_in_cache_and_journal(
+    part: str, monkeypatch: pytest.MonkeyPatch, rig: EngineRig
+) -> None:
+    with rig:
+        rig.add(5, 0)
+        answers = Answers()
+        with monkeypatch.context() as patched:
+            patched.setattr(getattr(rig.bookie, part)[0], "has_room", lambda *_: False)
+            rig.bookie.writes.add(SingleAdd(entry_body(5, 1), KEY, answers, 1))
+            assert rig.bookie.writes.meter.length == 1
+            with pytest.raises(NoEntryError):
+                rig.bookie.reads.read(5, 1)
+        rig.bookie.writes.poke()
+        answers.wait(1)
+        assert answers.good == [1]
+
+
+@pytest.mark.parametrize("part", ["storages", "journals"])
+def test_a_run_over_several_parts_waits_as_a_whole_for_the_one_without_room(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EngineRig(small_settings(journals=2, directories=2)) as rig:
+        rig.start()
+        keys = [(ledger, 1) for ledger in range(4)]
+        for ledger, _ in keys:
+            rig.add(ledger, 0)
+        answers = Answers()
+        with monkeypatch.context() as patched:
+            for full in getattr(rig.bookie, part)[1:]:
+                patched.setattr(full, "has_room", lambda *_: False)
+            assert rig.bookie.writes.add_run(rig.run_of(keys, answers, "run"))
+            assert rig.bookie.writes.meter.length == 4
+            for ledger, entry in keys:
+                with pytest.raises(NoEntryError):
+                    rig.bookie.reads.read(ledger, entry)
+        rig.bookie.writes.poke()
+        answers.wait(1)
+        assert answers.good == ["run"]
+        for ledger, entry in keys:
+            assert rig.bookie.reads.read(ledger, entry) == entry_body(ledger, entry)
 
 
 def test_a_stop_fails_what_is_held() -> None:

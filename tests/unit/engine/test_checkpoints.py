@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bkctl.codec.entrylog import decode_header
 from bkctl.codec.last_mark import LastMark, decode_last_mark
 from bkctl.engine.checkpoint import LastMarks
 from bkctl.errors import BkctlError, CorruptionError, StorageError
@@ -220,10 +219,3 @@ def test_checkpoints_come_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
             thread.join(WAIT_S)
         assert entered.acquire(timeout=0)
         monkeypatch.undo()
-
-
-def test_a_stop_gives_the_current_log_its_map_of_ledgers() -> None:
-    with rig_of(1) as rig:
-        rig.bookie.stop()
-        logs = {path: data for path, data in rig.memory.files.items() if path.endswith(".log")}
-        assert [decode_header(data).ledgers for data in logs.values()] == [1]

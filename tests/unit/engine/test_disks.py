@@ -415,6 +415,25 @@ def test_a_fence_that_found_no_room_is_no_fence_until_it_is_written() -> None:
             after.add(5, 1)
 
 
+def test_a_fence_that_the_journal_did_not_take_is_no_fence_until_it_is_written() -> None:
+    """The ledger takes no adds from here on, but the next start would know nothing of it."""
+    rig = EngineRig(journal_settings(), capacity_bytes=GIB)
+    rig.start()
+    rig.add(5, 0)
+    fill_up(rig)
+    with pytest.raises(NoSpaceError):
+        rig.add(5, 1, payload=bytes(3000))
+    with pytest.raises(NoSpaceError):
+        rig.bookie.fencing.fence(5, KEY, Waiter())
+    rig.memory.capacity_bytes = GIB
+    await_mode(rig, read_only=False)
+    assert rig.fence(5) is None
+    with rig.cut_off() as after:
+        assert after.start().fences == 1
+        with pytest.raises(LedgerFencedError):
+            after.add(5, 1)
+
+
 def test_a_new_journal_that_finds_no_room_is_made_later() -> None:
     rig = EngineRig(journal_settings(size_bytes_max=1500), capacity_bytes=GIB)
     rig.start()

@@ -7,12 +7,14 @@ import threading
 
 import pytest
 
+from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.write_cache import WriteCache
 from bkctl.engine.cache.write_caches import AnyWriteCache
-from bkctl.errors import StorageError
+from bkctl.errors import StorageError, SyncError
 from bkctl.vfs import NoSpaceError
 from bkctl.vfs.faulty import FaultRule
+from tests.support.faulty_store import StoreFaultRule
 from tests.support.storage_rig import StorageRig, entry_of, key_of
 from tests.support.write_cache_kinds import CHOSEN
 from tests.unit.engine.db_storage.started_storage import SECONDS, running, started
@@ -95,6 +97,39 @@ def test_a_full_disk_keeps_everything_until_there_is_room_again() -> None:
         rig.storage.flush()
         assert rig.failures == []
         assert list(rig.after_crash().storage.entries(1)) == list(range(put + 1))
+
+
+def test_rows_that_found_no_room_are_tried_again_without_any_entry() -> None:
+    """Whether there is room again has to be seen, also where nobody may add."""
+    rig = StorageRig(StorageSettings(retry_ms=1))
+    told: list[str] = []
+    room_again = threading.Event()
+    rig.storage.on_no_space = lambda _error: told.append("none")
+    rig.storage.on_space = room_again.set
+    with started(rig):
+        rig.ledger_store.inject(StoreFaultRule("write", error="no_space"))
+        rig.storage.ledgers.set(1, LedgerData(fenced=True, master_key=b"key"))
+        with pytest.raises(NoSpaceError):
+            rig.storage.flush()
+        assert told
+        assert not room_again.is_set()
+        rig.heal()
+        assert room_again.wait(SECONDS)
+        assert rig.after_crash().storage.ledgers.get(1) is not None
+        assert rig.failures == []
+
+
+def test_a_sync_that_fails_in_quiet_work_ends_the_storage(rig: StorageRig) -> None:
+    def work() -> None:
+        raise SyncError("lost")
+
+    rig.put(1, 0)
+    with pytest.raises(SyncError):
+        rig.storage.while_quiet(work)
+    assert len(rig.failures) == 1
+    with pytest.raises(StorageError, match="lost"):
+        rig.storage.flush()
+    assert rig.location_rows.count_estimate() == 0
 
 
 def test_after_a_failed_force_nothing_is_taken_and_it_is_told_once(rig: StorageRig) -> None:
