@@ -32,6 +32,7 @@ from bkctl.codec.ledger_data import KEY_BYTES, decode_ledger_data, encode_ledger
 from bkctl.codec.location import ID_MAX, LocationColumns
 from bkctl.engine.interleaved_storage.index_files import ENTRIES_MAX
 from bkctl.engine.interleaved_storage.index_headers import header_of, row_of
+from bkctl.engine.interleaved_storage.index_places import settle_names
 from bkctl.engine.interleaved_storage.interleaved_ledger_storage import ENTRY_ID_MAX
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
 from bkctl.errors import CorruptionError, RefusedError
@@ -150,6 +151,8 @@ class HeaderRows:
     def _write(self, ledger: int, header: FileInfoHeader) -> None:
         assert self._to_write is not None, "the rows were opened to be changed"
         if self._homes.header(ledger) is None:
+            if len(self._homes.directories) > 1:
+                settle_names(self._to_write, self._homes.directories, ledger)
             LedgerFile.create(self._to_write, self._homes.directory(ledger), ledger, header).close()
             return
         with closing(LedgerFile.open(self._to_write, self._homes.paths[ledger])) as file:

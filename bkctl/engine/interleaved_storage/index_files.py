@@ -29,6 +29,7 @@ from bkctl.engine.interleaved_storage.index_places import (
     FIRST_DIRECTORY,
     RELOCATING_SUFFIX,
     find_files,
+    settle_names,
     was_written,
 )
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
@@ -82,6 +83,8 @@ class IndexFiles:
         # Where a ledger may have a file that nobody is to find: one that is being made or removed, or where
         # that has failed. No file of the ledger is made elsewhere then, for a start refuses two.
         self._unsettled: dict[int, int] = {}
+        # The folders whose names were made durable since the start.
+        self._settled: set[str] = set()
         self._threads = WorkThreads("index-files", settings.sync_threads)
 
     # --- which files there are ------------------------------------------------------------------------------
@@ -188,6 +191,11 @@ class IndexFiles:
     def _create(self, ledger: int, header: FileInfoHeader) -> None:
         """Make a file in the next directory that has room. Raises NoSpaceError when none has."""
         failed: NoSpaceError | None = None
+        folder = dirname(index_path(ledger))
+        if len(self.directories) > 1 and folder not in self._settled:
+            # Removals since then are durable, or their ledgers unsettled.
+            settle_names(self._filesystem, self.directories, ledger)
+            self._settled.add(folder)
         for _ in self.directories:
             place = self._place_of_new(ledger)
             directory = self.directories[place]

@@ -61,10 +61,23 @@ def find_files(filesystem: WritableFileSystem, directories: Sequence[str]) -> di
         if ledger in found:
             filesystem.remove(path + RELOCATING_SUFFIX)
         else:
+            settle_names(filesystem, directories, ledger)
             filesystem.rename(path + RELOCATING_SUFFIX, path)
             filesystem.sync_directory(dirname(path))
             found[ledger] = number
     return found
+
+
+def settle_names(filesystem: WritableFileSystem, directories: Sequence[str], ledger: int) -> None:
+    """Make durable that a ledger has no file in any directory, before it gets one.
+
+    A bookie may have ended because the removal of its file could not be made durable. The name is gone until
+    a power cut brings it back, beside the new one. Raises StorageError.
+    """
+    for directory in directories:
+        folder = dirname(join(directory, index_path(ledger)))
+        if filesystem.status(folder) is not None:
+            filesystem.sync_directory(folder)
 
 
 def was_written(filesystem: FileSystem, directories: Sequence[str]) -> bool:

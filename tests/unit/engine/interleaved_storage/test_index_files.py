@@ -236,6 +236,22 @@ def test_a_ledger_made_again_behind_a_failed_removal_has_one_file() -> None:
     assert (again.path(5), again.get(5, [0])) == (path, [0])
 
 
+@pytest.mark.parametrize("fails", [lambda files: files.remove(5), lambda files: files.move(5, 0)])
+def test_a_name_whose_removal_was_not_durable_is_not_back_beside_a_new_one(
+    fails: Callable[[IndexFiles], None],
+) -> None:
+    """The bookie ends with EIO, the next start sees no name, and a power cut brings the old one back."""
+    memory = disk_with(f"{PLACES[1]}/{index_path(5)}")
+    disk = FaultyFileSystem(memory)
+    files = opened(disk)
+    disk.inject(FaultRule("sync_directory", path=f"{PLACES[1]}/0/5", error_number=errno.EIO))
+    with pytest.raises(StorageError):
+        fails(files)
+    again = opened(memory)
+    again.write_headers({5: HEADER})
+    assert opened(memory.crash()).path(5) == f"{PLACES[0]}/{index_path(5)}"
+
+
 def test_a_ledger_whose_file_could_not_be_begun_is_removed_without_a_directory() -> None:
     disk = FaultyFileSystem(disk_with())
     files = opened(disk)
