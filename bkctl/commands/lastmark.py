@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from posixpath import basename
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from bkctl.codec.last_mark import LastMark
 from bkctl.codec.losses import ranges_text
 from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.losses_file import LossesOption, write_losses
+from bkctl.commands.frame.metadata_options import LedgerMetadataOptions
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import (
     JournalDirOption,
@@ -28,6 +30,7 @@ from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
     from bkctl.admin.journals.mark_change import MarkChange
+    from bkctl.admin.journals.stopped_bookie import StoppedBookie
 
 app = noun_app("The last marks of a bookie: a start replays the journals from there on.")
 
@@ -120,6 +123,7 @@ def set_command(
         ),
     ] = False,
     losses: LossesOption = None,
+    metadata: LedgerMetadataOptions,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = None,
@@ -134,7 +138,11 @@ def set_command(
     skipped for good: their entries are listed, and their ledgers put into limbo before the mark moves. Keys,
     fences and explicit LACs go to the ledger index. In .idx files only bookies of bkctl know limbo.
 
-    Exit code 1 when entries are lost that way, 4 while a bookie uses a directory, or when one is missing.
+    Where a journal is gone, a ledger that began in it has no row: it is known from --metadata alone, and put
+    into limbo where that places it on the bookie.
+
+    Exit code 1 when entries are lost that way, 3 when no ledger of a lost journal is known and no --metadata
+    says that there was none, 4 while a bookie uses a directory, or when one is missing.
 
     Examples:
 
@@ -142,30 +150,70 @@ def set_command(
 
       bkctl lastmark set /data/bookie --journal 0 --offset 0 --yes
     """
-    from bkctl.admin.index.stopped_index import rocks_databases
-    from bkctl.admin.journals.mark_change import plan_mark, set_mark
     from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
     from bkctl.admin.repairs.repair_undo import settle_before
+
+    filesystem = PosixFileSystem()
+    settle_before(filesystem, paths, dry_run=dry_run)
+    plan = partial(_plan, filesystem, LastMark(journal, offset), journal_dir, metadata)
+    if dry_run:
+        change, kept = plan(find_stopped_bookie(filesystem, paths)), list[str]()
+    else:
+        change, kept = _set(filesystem, paths, plan, losses, accept_loss=accept_loss, yes=yes)
+    write_rows(_set_rows(change, kept), SET_SCHEMA, output)
+    is_unknown = not change.skipped.is_whole and not metadata.is_given
+    if is_unknown:
+        typer.echo(_UNKNOWN, err=True)
+    raise typer.Exit(1 if change.losses.losses else 3 if is_unknown else 0)
+
+
+_UNKNOWN = (
+    "bkctl: a ledger that began in the journal which is gone is not known here, and not put into limbo; with "
+    "--metadata FILE|URI it is"
+)
+
+
+def _plan(
+    filesystem: PosixFileSystem,
+    mark: LastMark,
+    journal_dir: str | None,
+    metadata: LedgerMetadataOptions,
+    bookie: StoppedBookie,
+) -> MarkChange:
+    from bkctl.admin.index.stopped_index import rocks_databases
+    from bkctl.admin.journals.mark_change import plan_mark
+    from bkctl.admin.logs.digests import metadata_finder
+
+    with metadata.opened() as (dump, find):
+        told = metadata_finder(filesystem, metadata_file=dump, find=find, beside=bookie.every_dir)
+        return plan_mark(filesystem, bookie, mark, rocks_databases(), journal_dir, told)
+
+
+def _set(
+    filesystem: PosixFileSystem,
+    paths: list[str],
+    plan: Callable[[StoppedBookie], MarkChange],
+    losses: str | None,
+    *,
+    accept_loss: bool,
+    yes: bool,
+) -> tuple[MarkChange, list[str]]:
+    """Make the plan and do it, with the directories locked; the files that keep the old marks as well."""
+    from bkctl.admin.index.stopped_index import rocks_databases
+    from bkctl.admin.journals.mark_change import set_mark
+    from bkctl.admin.journals.stopped_bookie import find_stopped_bookie
     from bkctl.clock import SystemClock
     from bkctl.directories.holders import DirectoryLock
 
-    filesystem, databases, mark = PosixFileSystem(), rocks_databases(), LastMark(journal, offset)
-    settle_before(filesystem, paths, dry_run=dry_run)
-    kept: list[str] = []
-    if dry_run:
-        change = plan_mark(filesystem, find_stopped_bookie(filesystem, paths), mark, databases, journal_dir)
-    else:
-        with DirectoryLock(*find_stopped_bookie(filesystem, paths).every_dir) as lock:
-            # The process that held the directories a moment ago may have changed them.
-            bookie = find_stopped_bookie(filesystem, paths)
-            change = plan_mark(filesystem, bookie, mark, databases, journal_dir)
-            _check_loss(change, accept_loss=accept_loss)
-            ask(f"set the last mark in {len(change.files)} directories to {_named(mark)}", yes=yes)
-            write_losses(losses, change.losses, bookie.spaces)
-            lock.recheck()
-            kept = set_mark(filesystem, bookie, change, databases, SystemClock())
-    write_rows(_set_rows(change, kept), SET_SCHEMA, output)
-    raise typer.Exit(int(bool(change.losses.losses)))
+    with DirectoryLock(*find_stopped_bookie(filesystem, paths).every_dir) as lock:
+        # The process that held the directories a moment ago may have changed them.
+        bookie = find_stopped_bookie(filesystem, paths)
+        change = plan(bookie)
+        _check_loss(change, accept_loss=accept_loss)
+        ask(f"set the last mark in {len(change.files)} directories to {_named(change.after)}", yes=yes)
+        write_losses(losses, change.losses, bookie.spaces)
+        lock.recheck()
+        return change, set_mark(filesystem, bookie, change, rocks_databases(), SystemClock())
 
 
 def _named(mark: LastMark) -> str:

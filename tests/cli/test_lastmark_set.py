@@ -18,7 +18,8 @@ from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import PosixFileSystem
-from tests.support.truthful_bookie import TruthfulBookie, started
+from tests.support.cluster_dump import write_dump
+from tests.support.truthful_bookie import HOST, INSTANCE, LIVE, NEXT_LEDGER, TruthfulBookie, started
 
 Run = Callable[..., Any]
 
@@ -161,3 +162,32 @@ def test_rows_in_limbo_hide_no_index_that_is_lost(run_cli: Run, tmp_path: Path, 
     assert (refused.exit_code, content(bookie)) == (4, before), refused.stdout
     assert "ledgers is empty" in refused.stderr
     assert "index rebuild" in refused.stderr
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_ledger_that_began_in_a_lost_journal_is_in_limbo_when_the_metadata_name_it(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path, *, named: bool
+) -> None:
+    """Ledger 7 has no row, for it was never flushed: it would be "no such ledger" afterwards."""
+    dump = tmp_path / "zk.json"
+    write_dump(dump, LIVE, bookie=HOST, instance_id=INSTANCE, next_ledger=NEXT_LEDGER)
+    newest = bookie.journals()[-1]
+    header = newest.read_bytes()[:512]
+    for path in bookie.journals():
+        path.unlink()
+    if named:
+        # Forwards, over journals that are gone, to one without a record.
+        newest = newest.with_name(f"{int(newest.stem, 16) + 1:x}.txn")
+        newest.write_bytes(header)
+    mark = LastMark(int(newest.stem, 16), 512) if named else LastMark(0, 0)
+    words = ("--accept-loss", "--yes")
+    told = set_to(run_cli, bookie, mark, *words, "--dry-run")
+    assert "--metadata" in told.stderr
+    other = tmp_path / "other.json"
+    write_dump(other, LIVE, bookie=HOST, instance_id=INSTANCE[::-1], next_ledger=NEXT_LEDGER)
+    assert set_to(run_cli, bookie, mark, *words, "--metadata", str(other)).exit_code == 4
+    done = set_to(run_cli, bookie, mark, *words, "--metadata", str(dump))
+    assert done.exit_code == 1, done.stderr
+    assert 7 in {row["ledger"] for row in rows(done) if row["kind"] == "lost"}
+    with started(bookie.root, bookie.directories) as running, pytest.raises(LedgerLimboError):
+        running.reads.read(7, 36)

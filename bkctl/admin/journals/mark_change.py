@@ -2,7 +2,8 @@
 
 Backwards a start replays more, and nothing can be lost: an entry that is in a log already is put there a
 second time. Only where no journal is left, what it had behind the old mark is lost: the new mark would hide
-that, so that all ledgers of the journal are put into limbo first. Forwards it replays less: what stands
+that, so that all ledgers of the journal are put into limbo first, those without a row if the metadata name
+them. Forwards it replays less: what stands
 between the two marks may be nowhere else. It is listed, and its ledgers are put into limbo, before the mark
 moves.
 
@@ -27,6 +28,7 @@ from bkctl.admin.journals.skipped_records import (
     records_between,
 )
 from bkctl.admin.journals.stopped_bookie import JournalPlace, StoppedBookie, read_mark
+from bkctl.admin.logs.digests import LedgersMetadata
 from bkctl.admin.repairs.repair_journal import begin_repair, changes_file
 from bkctl.clock import Clock
 from bkctl.codec.journal import journal_name
@@ -75,10 +77,12 @@ def plan_mark(
     mark: LastMark,
     databases: IndexDatabases,
     directory: str | None = None,
+    metadata_of: LedgersMetadata | None = None,
 ) -> MarkChange:
     """Return what setting the mark does; nothing is written.
 
-    ``directory`` is the journal directory whose mark it is, where the journal alone does not say that.
+    ``directory`` is the journal directory whose mark it is, where the journal alone does not say that. Where
+    a journal is gone, the ledgers that ``metadata_of`` places on the bookie are among those of the journal.
 
     Raises NotFoundError when there is no such journal, UsageError when no record begins or ends at the
     offset, RefusedError for a step forwards that cannot put ledgers into limbo, StorageError.
@@ -94,7 +98,7 @@ def plan_mark(
         skipped = records_between(fs, place, before, mark)
     else:
         skipped = JournalRecords(missing=_gone(fs, bookie, place, before))
-    losses = _losses(fs, bookie, place, skipped, databases)
+    losses = _losses(fs, bookie, place, skipped, databases, metadata_of)
     replayed = records_between(fs, place, mark, END)
     return MarkChange(
         place, before, mark, files, replayed, skipped, Losses(bookie.bookie, MADE_BY, tuple(losses))
@@ -167,12 +171,17 @@ def _losses(
     place: JournalPlace,
     skipped: JournalRecords,
     databases: IndexDatabases,
+    metadata_of: LedgersMetadata | None,
 ) -> list[Loss]:
     """List the ledgers with skipped entries; all of the journal's where it is not known what is skipped."""
     if not skipped.ledgers and skipped.is_whole:
         return []
     refuse_lost_rows(fs, bookie, databases)
     ledgers = {ledger: records.entries for ledger, records in skipped.ledgers.items()}
+    if metadata_of is not None and not skipped.is_whole:
+        # A ledger that began in a journal which is gone has no row: only the metadata know it.
+        for ledger in filter(place.has, metadata_of.naming(bookie.bookie)):
+            ledgers.setdefault(ledger, ())
     for space in bookie.spaces:
         store = StoppedIndex(fs, space, databases).ledgers()
         try:

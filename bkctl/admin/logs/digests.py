@@ -98,18 +98,30 @@ class LedgersMetadata:
 
 
 def metadata_finder(
-    filesystem: FileSystem, *, metadata_file: str | None, find: FindMetadata | None
+    filesystem: FileSystem,
+    *,
+    metadata_file: str | None,
+    find: FindMetadata | None,
+    beside: Iterable[str] = (),
 ) -> LedgersMetadata | None:
     """Return the metadata of ledgers, from a dump and from ``find``; None without either.
 
-    Raises what reading the dump raises.
+    Raises RefusedError where a cookie in one of the directories ``beside`` is of another cluster, and what
+    reading the dump raises.
     """
     if metadata_file is None and find is None:
         return None
     from bkctl.scan.metadata_dump import load_metadata_dump
 
-    dumped = {} if metadata_file is None else load_metadata_dump(filesystem, metadata_file).ledgers
-    return LedgersMetadata(dumped, find)
+    clusters = _clusters(filesystem, beside)
+    source: object = find
+    if isinstance(source, OfCluster) and clusters:
+        _refuse_others(source.instance_id, clusters, "the metadata store")
+    if metadata_file is None:
+        return LedgersMetadata({}, find)
+    dump = load_metadata_dump(filesystem, metadata_file)
+    _refuse_others(dump.instance_id, clusters, metadata_file)
+    return LedgersMetadata(dump.ledgers, find)
 
 
 def digesters_of(ledgers: Mapping[int, LedgerMetadata], password: bytes | None = None) -> dict[int, Digester]:

@@ -96,8 +96,9 @@ def salvage_command(
     padding goes back to the beginning of its journal. A mark that names no journal that is there, or an
     offset behind the end of its journal, goes back to the first journal: the next start replays all of them.
 
-    Exit code 1 when something is lost, 3 when nothing is known to be and some digests could not be checked, 4
-    while a bookie uses a directory, or when one is missing.
+    Exit code 1 when something is lost, 3 when nothing is known to be and some digests could not be checked,
+    or no ledger of what is gone is known and no --metadata says that there was none, 4 while a bookie uses a
+    directory, or when one is missing.
 
     Examples:
 
@@ -125,14 +126,14 @@ def salvage_command(
     write_rows(_rows(salvage, kept), SCHEMA, output)
     if not salvage.is_certain and not metadata.is_given:
         typer.echo(_UNKNOWN, err=True)
-    raise typer.Exit(_exit_code(salvage))
+    raise typer.Exit(_exit_code(salvage, is_known=salvage.is_certain or metadata.is_given))
 
 
-def _exit_code(salvage: Salvage) -> int:
+def _exit_code(salvage: Salvage, *, is_known: bool) -> int:
     """Return the exit code; say on stderr which entries no digest proves: losses may hide behind them."""
     if salvage.unchecked:
         typer.echo(f"bkctl: unchecked: {salvage.unchecked}", err=True)
-    return 1 if salvage.losses.losses else 3 if salvage.unchecked else 0
+    return 1 if salvage.losses.losses else 3 if salvage.unchecked or not is_known else 0
 
 
 def _plan(
