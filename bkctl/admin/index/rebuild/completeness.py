@@ -35,14 +35,22 @@ _NAMED = 5
 class Completeness:
     """The entries that stand in no log, as far as they are known; ``why`` the old index does not have them.
 
-    ``missing`` are entries that the metadata place on the bookie. ``doubts`` say which logs may be missing,
-    and ``unproved`` why the metadata do not prove that nothing is; both are empty where that is proved.
+    ``missing`` are entries that the metadata place on the bookie, ``vague`` the ledgers on it of which they
+    do not say which entries it has to have: those that are not closed. ``doubts`` say which logs may be
+    missing, and ``unproved`` why the metadata do not prove that nothing is; both are empty where that is
+    proved.
     """
 
     why: str
     missing: dict[int, LostEntries] = field(default_factory=dict)
+    vague: set[int] = field(default_factory=set)
     doubts: list[str] = field(default_factory=list)
     unproved: str | None = None
+
+    @property
+    def may_be_lost(self) -> set[int]:
+        """The ledgers of which every entry may be lost together with the row."""
+        return self.vague if self.doubts else set()
 
     def differences(self) -> list[Difference]:
         """Return what is lost, and what is not proved."""
@@ -92,6 +100,7 @@ def judge_logs(
     else:
         expected = ExpectedEntries(known, serves)
         judged.missing = search.by_metadata(found, expected)
+        judged.vague = expected.vague
         unknown = expected.unknown()
         if not known.is_newer_than(last_written_ms):
             judged.unproved = "the metadata are older than what the bookie wrote last (--metadata)"

@@ -153,9 +153,10 @@ class DbRebuild:
         if incomplete:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
-        judged = self._judgement = self._judged(found, located)
+        judged = self._judgement = self._judged(old, found, located)
         if judged is not None:
-            local[Source.METADATA] = judged.missing.keys()
+            vague = judged.may_be_lost if old.problem is not None or self._was_doubted else set()
+            local[Source.METADATA] = judged.missing.keys() | vague
         census = take_census(
             old,
             local,
@@ -182,9 +183,13 @@ class DbRebuild:
         ]
         return plan
 
-    def _judged(self, found: LogSet | None, located: OldLocations) -> Completeness | None:
+    @property
+    def _was_doubted(self) -> bool:
+        return bool(kept_doubts(self._fs, [self._directory.index_dir]))
+
+    def _judged(self, old: OldRows, found: LogSet | None, located: OldLocations) -> Completeness | None:
         """Judge whether the logs have every entry; None where the old locations or an earlier run do."""
-        if found is None or not self._options.locations:
+        if found is None or not (self._options.locations or old.problem is not None):
             return None
         directory = self._directory
         earlier = kept_doubts(self._fs, [directory.index_dir])

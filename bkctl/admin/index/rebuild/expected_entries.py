@@ -23,8 +23,8 @@ class ExpectedEntries:
     """The entries of all ledgers of a cluster that a bookie has to have, and what is not known of them.
 
     Of a closed ledger they are known; of one that is open, those in front of its last segment.
-    ``open_ledgers`` and ``unread`` (metadata that do not make sense) count the others, ``placed`` all ledgers
-    whose metadata name the bookie.
+    ``open_ledgers`` and ``unread`` (metadata that do not make sense) count the others, which are in
+    ``vague``; ``placed`` counts all ledgers whose metadata name the bookie.
     """
 
     def __init__(self, known: KnownLedgers, serves: Callable[[int], bool]) -> None:
@@ -35,6 +35,7 @@ class ExpectedEntries:
         self.first_open: int | None = None
         self.unread = 0
         self.first_unread: int | None = None
+        self.vague: set[int] = set()
 
     def rows(self) -> Iterator[Rows]:
         """Yield the entries in order of keys, without locations. Raises BkctlError."""
@@ -73,6 +74,7 @@ class ExpectedEntries:
         last = metadata.segments[-1]
         if not closed and bookie in last.bookies:
             self.open_ledgers += 1
+            self.vague.add(ledger)
             if self.first_open is None:
                 self.first_open = ledger
         end = metadata.last_entry + 1 if closed else last.first_entry
@@ -96,6 +98,7 @@ class ExpectedEntries:
 
     def _note_unread(self, ledger: int) -> None:
         self.unread += 1
+        self.vague.add(ledger)
         if self.first_unread is None:
             self.first_unread = ledger
 

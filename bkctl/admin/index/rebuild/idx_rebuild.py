@@ -53,7 +53,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.placement import Placement
 from bkctl.engine.accepted_losses import CUT_OFF, accepted_parts, forget_accepted
 from bkctl.engine.interleaved_storage.index_headers import row_of
-from bkctl.errors import CorruptionError, storage_error
+from bkctl.errors import CorruptionError, RefusedError, storage_error
 from bkctl.reporting import nobody
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.idx_tree import IdxTree
@@ -141,8 +141,10 @@ class IdxRebuild:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
         judged = self._judged(rows, found)
+        vague: set[int] = set()
         if judged is not None:
-            local[Source.METADATA] = judged.missing.keys()
+            vague = self._vague(rows, judged, found)
+            local[Source.METADATA] = judged.missing.keys() | vague
         census = take_census(
             rows,
             local,
@@ -164,7 +166,7 @@ class IdxRebuild:
         gone = self._gone(old, found, headers, plan)
         if judged is not None:
             plan.differences += judged.differences()
-            gone |= judged.missing.keys()
+            gone |= judged.missing.keys() | vague
         self._lost = sorted((found.lost(list(headers)) | gone | census.stranded) & headers.keys())
         joined = [
             Difference("note", ledger, f"two .idx files; the one in {path} was joined to the other")
@@ -205,6 +207,24 @@ class IdxRebuild:
         if judged.missing and not self._options.accept_loss:
             raise no_limbo(self._indexes[0], "are placed on this bookie by the metadata", judged.missing)
         return judged
+
+    def _vague(self, rows: OldRows, judged: Completeness, found: LogSet) -> set[int]:
+        """Return the ledgers of which the files and every entry may be lost, where the files were.
+
+        Raises RefusedError for them, unless their loss is accepted.
+        """
+        current = self._indexes[0]
+        if rows.problem is None and not accepted_parts(self._fs, current):
+            return set()
+        vague = judged.may_be_lost - rows.rows.keys() - found.ledgers
+        if vague and not self._options.accept_loss:
+            raise RefusedError(
+                f"{current}: the metadata place {len(vague)} ledgers on this bookie that are not closed (the"
+                f" first: {min(vague)}), which have no index file and no entry in a log, and logs may be"
+                " missing. Nothing was changed: Java knows no limbo over index files. Bring the logs back, or"
+                " name all of the bookie's directories; with --accept-loss the rebuild goes on without them"
+            )
+        return vague
 
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):

@@ -304,6 +304,32 @@ def test_metadata_that_do_not_tell_it_all(
     assert words in found.stderr
 
 
+@pytest.mark.parametrize("first", [None, "--ledgers", "without"])
+def test_an_open_ledger_that_lost_row_and_log_is_in_limbo(
+    run_cli: Cli, bookie: Bookie, first: str | None
+) -> None:
+    """The bookie would answer "no such ledger" of what it has acknowledged."""
+    lose(bookie, 1)
+    shutil.rmtree(bookie.current / "ledgers")
+    known = dump(bookie, {0: CLOSED, 1: OPEN, 2: OPEN, 3: CLOSED, 4: ELSEWHERE})
+    words: tuple[object, ...] = ("--storage", "db", "--yes")
+    added = {0, 1, 2, 3}
+    if first is not None:
+        words += (first, *known) if first == "--ledgers" else ()
+        assert run_cli("index", "rebuild", bookie.root, *words).exit_code == 3
+        added = set() if first == "--ledgers" else {1}
+    found = Rebuilt(run_cli, bookie, "--storage", "db", *known)
+    assert (found.code, unproved(found)) == (3, True)
+    assert bookie.data(1).limbo
+    assert found.about("ledger_added") == added
+
+
+def test_an_open_ledger_whose_row_was_never_lost_needs_none(run_cli: Cli, bookie: Bookie) -> None:
+    lose(bookie, 1)
+    found = Rebuilt(run_cli, bookie, *dump(bookie, {0: CLOSED, 2: CLOSED, 3: CLOSED, 7: OPEN}))
+    assert (found.code, found.about("ledger_added")) == (3, set())
+
+
 def test_what_the_next_start_replays_is_not_lost(run_cli: Cli, bookie: Bookie) -> None:
     lose(bookie, 3)
     journal = JournalBuilder()
@@ -330,6 +356,20 @@ def test_over_index_files_a_loss_is_to_be_accepted(run_cli: Cli, idx_bookie: Boo
     assert "entries are placed on this bookie by the metadata and stand in no log: ledger 1" in refused.stderr
     found = Rebuilt(run_cli, idx_bookie, *words, "--accept-loss")
     assert (found.code, found.about("not_in_logs"), found.about("entries_lost")) == (1, {1}, {1})
+    header = decode_header((idx_bookie.current / index_path(1)).read_bytes()[:1024])
+    assert header.state & LIMBO
+
+
+def test_an_open_ledger_that_lost_index_file_and_log_is_in_limbo(run_cli: Cli, idx_bookie: Bookie) -> None:
+    last_id(idx_bookie, 3)
+    lose(idx_bookie, 1)
+    for ledger in range(4):
+        (idx_bookie.current / index_path(ledger)).unlink()
+    words = ("--storage", "idx", *dump(idx_bookie, {0: CLOSED, 1: OPEN, 2: CLOSED, 3: CLOSED}))
+    refused = run_cli("index", "rebuild", idx_bookie.root, "--yes", *words)
+    assert (refused.exit_code, "not closed (the first: 1)" in refused.stderr) == (4, True), refused.stderr
+    found = Rebuilt(run_cli, idx_bookie, *words, "--accept-loss")
+    assert (found.code, found.about("entries_lost")) == (3, {1})
     header = decode_header((idx_bookie.current / index_path(1)).read_bytes()[:1024])
     assert header.state & LIMBO
 
