@@ -227,7 +227,7 @@ def _finder(options: ExaminationOptions) -> Iterator[StoredMetadata | None]:
     """
     from bkctl.commands.frame.cluster_options import StoredMetadata, open_cluster
 
-    if not options.names & {"journals", "entry_logs", "index"} or not options.has_store:
+    if not options.names & {"databases", "journals", "entry_logs", "index"} or not options.has_store:
         yield None
         return
     with ExitStack() as stack:

@@ -1,4 +1,7 @@
-"""Indexes that are gone or empty while entry logs hold records: no start (``engine.lost_index``)."""
+"""Indexes that are gone or empty while entry logs hold records: no start (``engine.lost_index``).
+
+Where nothing is left that would show it, the metadata store is asked, as a start does.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,13 @@ from bkctl.admin.doctor.checks.journals import journal_places
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
+from bkctl.admin.ledgers.known_ledgers import names
+from bkctl.admin.logs.digests import EveryMetadata, FindMetadata
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.engine.ledger_storage import IndexPlace
 from bkctl.engine.lost_index import LostIndex, find_lost_indexes
+from bkctl.reporting import counted
 from bkctl.storage_kinds import StorageKind, kind_in
 
 _LOGS_INSTEAD = (
@@ -56,19 +62,57 @@ def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) 
         parts = lost_files
     else:
         places = [IndexPlace((logs.path,), index.path, kind) for logs, index in pairs]
-    for lost in find_lost_indexes(exam.filesystem, places, lambda: journals, parts):
+    placed = _placed(exam)
+    for lost in find_lost_indexes(exam.filesystem, places, lambda: journals, parts, placed):
         exam.unreadable |= {*lost.place.logs, lost.place.databases}
         yield Finding(
             "databases",
             Kind.LOST_INDEX,
             Severity.ERROR,
-            f"{lost.found}, and a start is refused",
+            f"{lost.found}{_extent(lost, placed, len(places))}, and a start is refused",
             "an index of what the logs hold",
             _way_out(exam, lost),
             dir=lost.place.databases,
             path=lost.log,
             ledger=lost.ledger,
         )
+
+
+class _PlacedByStore:
+    """The ledgers that a metadata store places on a bookie."""
+
+    def __init__(self, find: FindMetadata, bookie: str) -> None:
+        self._find = find
+        self._bookie = bookie
+
+    def is_kept(self, ledger: int) -> bool:
+        metadata = self._find(ledger)
+        return metadata is not None and names(metadata, self._bookie)
+
+    def all_kept(self) -> Iterator[int]:
+        source: object = self._find
+        every = source.every() if isinstance(source, EveryMetadata) else iter(())
+        return (ledger for ledger, metadata in every if names(metadata, self._bookie))
+
+
+def _placed(exam: Examination) -> _PlacedByStore | None:
+    """Return what the metadata store places on the bookie; None where it is not asked."""
+    cookie = exam.subject.cookie
+    if exam.find is None or cookie is None or not cookie.has_fields or cookie.bookie_host is None:
+        return None
+    return _PlacedByStore(exam.find, cookie.bookie_host)
+
+
+def _extent(lost: LostIndex, placed: _PlacedByStore | None, count: int) -> str:
+    """Say how many ledgers of the cluster are lost with index and logs."""
+    if placed is None or not lost.logs_lost:
+        return ""
+    ledgers = [ledger for ledger in placed.all_kept() if ledger % count == lost.number]
+    if not ledgers:
+        return ""
+    return (
+        f" (with what it had of {counted(len(ledgers), 'ledger')} of the cluster, the first: {min(ledgers)})"
+    )
 
 
 def _way_out(exam: Examination, lost: LostIndex) -> NextStep:
