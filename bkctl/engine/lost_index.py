@@ -22,7 +22,9 @@ So where a database of locations was never written to, as other bookies leave it
 with a record in front of the mark.
 
 Where nothing but a last mark or a journal is left, the databases were made before it, and before the cluster
-could place a ledger on this bookie. (A bookie that was formatted has neither.)
+could place a ledger on this bookie. (A bookie that was formatted has neither.) A bookie of another kind over
+index files makes none before its first flush; but then its journals have each of its ledgers from the first
+entry on.
 
 Where there are several ledger directories, the others may say so too. A start makes the databases of all of
 them before it writes to any, or writes a mark. So where one has no database, and another one has some that
@@ -207,10 +209,15 @@ class _Search:
         if cluster is not None and is_lost is not None and not logs:
             trace = _without_file(fs, place, cluster, is_lost)
             return None if trace is None else found(*trace[:3], logs_lost=True, shows=trace.shows)
-        if cluster is None or parts.get(LEDGERS) != "gone":
+        if cluster is None or (parts.get(LEDGERS) != "gone" and not place.kind.has_file_per_ledger):
             return None
-        placed = _placed(fs, place, cluster, self._journals, of_place)
+        begins = partial(self._begins, place)
+        placed = _placed(fs, place, cluster, self._journals, of_place, begins)
         return None if placed is None else found(*placed[:3], not logs, placed.shows)
+
+    def _begins(self, place: IndexPlace, ledger: int) -> bool:
+        """Return whether a replay brings a ledger from its first entry on, where no file of it has to be."""
+        return place.kind.has_file_per_ledger and self._journaled().has(ledger, 0)
 
 
 def _are_directories(parts: Mapping[str, str]) -> bool:
@@ -278,8 +285,12 @@ def _placed(
     cluster: PlacedLedgers,
     journals: Callable[[], Iterable[JournalPlace]],
     number_of: tuple[int, int],
+    begins: Callable[[int], bool],
 ) -> Trace | None:
-    """Return the place's last mark or a journal, and a ledger that the cluster places there; None without."""
+    """Return the place's last mark or a journal, and a ledger that the cluster places there; None without.
+
+    A ledger that ``begins`` in the journals does not count.
+    """
     if _had_index_files(filesystem, place):
         return None
     marked = (each.path for each in _inspected(filesystem, place.logs) if each.last_marks)
@@ -289,7 +300,8 @@ def _placed(
     if left is None:
         return None
     number, count = number_of
-    ledger = next((each for each in cluster.all_kept() if each % count == number), None)
+    here = (each for each in cluster.all_kept() if each % count == number)
+    ledger = next((each for each in here if not begins(each)), None)
     if ledger is None:
         return None
     return Trace(left[0], ledger, None, f"{left[1]}, and the cluster places ledger {ledger} here")

@@ -489,6 +489,43 @@ def test_the_only_ledger_directory_was_emptied_and_a_journal_is_left(tmp_path: P
         assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
 
 
+@pytest.mark.parametrize("left", [("VERSION",), ("VERSION", "lastMark", "lastId")], ids=["journal", "mark"])
+def test_the_only_directory_of_index_files_was_emptied(tmp_path: Path, left: tuple[str, ...]) -> None:
+    """A folder is made there before the first journal, and the cluster places no ledger on a new bookie."""
+    keys = {"ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"}
+    bookie = written(tmp_path, journalMaxBackups="0", **keys)
+    with bookie:
+        pass
+    place_on(bookie, LEDGER)
+    for path in (tmp_path / "ledgers/current").iterdir():
+        if path.name not in left:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for _ in range(2):
+        with pytest.raises(
+            RefusedError, match=rf"and the cluster places ledger {LEDGER} here: the index was"
+        ):
+            bookie.start()
+    with (
+        EmbeddedBookie(tmp_path, overrides=keys, accept_loss=True) as accepting,
+        DemoClient(accepting.port) as client,
+    ):
+        assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+    with bookie:
+        pass
+
+
+def test_a_young_bookie_over_index_files_whose_journal_has_it_all_is_not_refused(tmp_path: Path) -> None:
+    """Java's makes no folder before its first flush."""
+    keys = {"ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"}
+    bookie = written(tmp_path, **keys)
+    place_on(bookie, LEDGER)
+    for path in (tmp_path / "ledgers/current").iterdir():
+        if path.name != "VERSION":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with bookie:
+        assert serves(bookie)
+
+
 def test_an_accepted_loss_that_the_cluster_alone_knows_waits_for_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
