@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from bkctl.codec.journal import encode_header
 from bkctl.codec.last_mark import LastMark, decode_last_mark, encode_last_mark
 from bkctl.codec.losses import decode_losses
 from bkctl.directories.holders import DirectoryLock
-from bkctl.errors import LedgerLimboError
+from bkctl.errors import LedgerLimboError, RefusedError
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
 from bkctl.scan.journal import JournalScan
@@ -137,6 +138,27 @@ def test_a_mark_that_cannot_be_read_is_replaced(run_cli: Run, bookie: TruthfulBo
     done = set_to(run_cli, bookie, wanted, "--yes")
     assert done.exit_code == 0, done.stderr
     assert marks(bookie) == {wanted}
+
+
+def test_journal_0_hides_no_journal_that_is_lost_before_or_afterwards(
+    run_cli: Run, bookie: TruthfulBookie
+) -> None:
+    """It means all journals; written as it is, it says that there were none."""
+    first, named = bookie.journals()[0], max(marks(bookie))
+    zero = LastMark(0, 0)
+    done = set_to(run_cli, bookie, zero, "--yes")
+    assert (done.exit_code, marks(bookie)) == (0, {LastMark(int(first.stem, 16), 0)})
+    for path in bookie.journals():
+        path.unlink()
+    with pytest.raises(RefusedError, match="is gone"), started(bookie.root, bookie.directories):
+        pass
+    newer = first.with_name(f"{named.journal_id + 1:x}.txn")
+    newer.write_bytes(encode_header(6))
+    for path in bookie.root.glob("l*/current/lastMark"):
+        path.write_bytes(encode_last_mark(named))
+    refused = set_to(run_cli, bookie, zero, "--yes")
+    assert (refused.exit_code, "--accept-loss" in refused.stderr) == (4, True), refused.stderr
+    assert set_to(run_cli, bookie, zero, "--yes", "--accept-loss").exit_code == 1
 
 
 @pytest.mark.parametrize("verb", ["lastmark set", "journal salvage"])

@@ -89,6 +89,9 @@ def plan_mark(
     """
     place = bookie.place_of(fs, mark.journal_id, directory)
     _check_offset(fs, place, mark)
+    if mark.journal_id == 0 and place.directory.journals:
+        # As much is replayed. Journal 0 says that there were none: it would hide that some are lost.
+        mark = LastMark(place.directory.journals[0].journal_id, 0)
     before = bookie.mark(fs, place)
     files = tuple(
         MarkFile(path, read_mark(fs, path))
