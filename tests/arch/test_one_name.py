@@ -108,6 +108,7 @@ def test_what_has_a_variable_has_it_everywhere() -> None:
         "journal scan",
         "journal verify",
         "journal salvage",
+        "lastmark set",
         "entrylog salvage",
     }
     for words, option in options():

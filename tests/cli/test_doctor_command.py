@@ -761,28 +761,6 @@ def test_schema(run_cli: Run) -> None:
     assert keys[-6:] == ["found", "expected", "next", "commands", "instead", "steps"]
 
 
-def test_emptied_ledger_directories_beside_a_journal_are_told_as_a_start_does(
-    run_cli: Run, bookie: DoctoredBookie
-) -> None:
-    """A start is refused, for the cluster places ledgers here; a bookie that is new has none."""
-    for path in bookie.ledgers.iterdir():
-        if path.name != "VERSION":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for words in (("--conf", bookie.conf), (bookie.root, "--metadata", bookie.uri)):
-        code, rows, _ = examined(run_cli, *words)
-        (row,) = (row for row in rows if row["kind"] == "lost_index")
-        assert (code, row["severity"], row["commands"]) == (1, "error", [])
-        assert ".txn is there, and the cluster places ledger" in row["found"]
-        assert "with what it had of 9 ledgers of the cluster, the first: 0)" in row["found"]
-    planned = run_cli("repair", "plan", bookie.root, "--conf", bookie.conf)
-    assert planned.exit_code == 1, planned.stdout + planned.stderr
-    with open_metadata_store(bookie.uri) as store:
-        for ledger in list(store.ledgers.ledgers()):
-            stored = store.ledgers.read_ledger(ledger)
-            store.ledgers.delete_ledger(ledger, stored.version)
-    assert examined(run_cli, "--conf", bookie.conf)[0] == 0
-
-
 def index_files_subject(tmp_path: Path) -> tuple[TruthfulBookie, Path]:
     """Return a bookie of two ledger directories, all index files in the first, and its configuration."""
     bookie, conf = TruthfulBookie.make(tmp_path / "bookie", "idx", 2), tmp_path / "bk_server.conf"

@@ -96,9 +96,8 @@ def salvage_command(
     padding goes back to the beginning of its journal. A mark that names no journal that is there, or an
     offset behind the end of its journal, goes back to the first journal: the next start replays all of them.
 
-    Exit code 1 when something is lost, 3 when nothing is known to be and some digests could not be checked,
-    or no ledger of what is gone is known and no --metadata says that there was none, 4 while a bookie uses a
-    directory, or when one is missing.
+    Exit code 1 when something is lost, 3 when nothing is known to be and not all could be checked (digests;
+    what is gone, without --metadata), 4 while a bookie uses a directory, or when one is missing.
 
     Examples:
 
