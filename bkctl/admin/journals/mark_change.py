@@ -32,7 +32,7 @@ from bkctl.admin.logs.digests import LedgersMetadata
 from bkctl.admin.repairs.repair_journal import begin_repair, changes_file
 from bkctl.clock import Clock
 from bkctl.codec.journal import journal_name
-from bkctl.codec.last_mark import LastMark, encode_last_mark
+from bkctl.codec.last_mark import ZERO_MARK, LastMark, encode_last_mark
 from bkctl.codec.losses import Loss, Losses
 from bkctl.errors import UsageError
 from bkctl.scan.lost_marks import ALL_GONE, marks_are_lost
@@ -68,7 +68,8 @@ class MarkChange:
     @property
     def may_lose(self) -> bool:
         """Whether less is replayed than before, or the new mark hides that all journals are gone."""
-        return self.after > self.before or not self.skipped.is_whole
+        is_forwards = self.after > self.before and (self.before != ZERO_MARK or self.skipped.records > 0)
+        return is_forwards or not self.skipped.is_whole
 
 
 def plan_mark(
@@ -89,15 +90,17 @@ def plan_mark(
     """
     place = bookie.place_of(fs, mark.journal_id, directory)
     _check_offset(fs, place, mark)
-    if mark.journal_id == 0 and place.directory.journals:
+    journals = place.directory.journals
+    first = LastMark(journals[0].journal_id, 0) if journals else ZERO_MARK
+    if mark.journal_id == 0:
         # As much is replayed. Journal 0 says that there were none: it would hide that some are lost.
-        mark = LastMark(place.directory.journals[0].journal_id, 0)
+        mark = first
     before = bookie.mark(fs, place)
     files = tuple(
         MarkFile(path, read_mark(fs, path))
         for path in (join(directory, place.mark_name) for directory in bookie.mark_dirs)
     )
-    if mark > before:
+    if mark > (first if before == ZERO_MARK else before):
         skipped = records_between(fs, place, before, mark)
     else:
         skipped = JournalRecords(missing=_gone(fs, bookie, place, before))
