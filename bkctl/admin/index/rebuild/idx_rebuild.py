@@ -209,15 +209,18 @@ class IdxRebuild:
         return judged
 
     def _vague(self, rows: OldRows, judged: Completeness, found: LogSet) -> set[int]:
-        """Return the ledgers of which the files and every entry may be lost, where the files were.
+        """Return the ledgers of which entries may be lost, where the files were, once that is accepted.
 
-        Raises RefusedError for them, unless their loss is accepted.
+        Raises RefusedError for those without any entry, unless their loss is accepted.
         """
         current = self._indexes[0]
         if rows.problem is None and not accepted_parts(self._fs, current):
             return set()
-        vague = judged.may_be_lost - rows.rows.keys() - found.ledgers
-        if vague and not self._options.accept_loss:
+        vague = judged.may_be_lost - rows.rows.keys()
+        if self._options.accept_loss:
+            return vague
+        vague -= found.ledgers
+        if vague:
             raise RefusedError(
                 f"{current}: the metadata place {len(vague)} ledgers on this bookie that are not closed (the"
                 f" first: {min(vague)}), which have no index file and no entry in a log, and logs may be"
