@@ -119,7 +119,7 @@ def set_command(
         bool,
         typer.Option(
             "--accept-loss",
-            help="Allow it to be set forwards, or where no journal is left: what is lost is listed.",
+            help="Allow it to be set forwards, or where the marked journal is gone: what is lost is listed.",
         ),
     ] = False,
     losses: LossesOption = None,
@@ -133,7 +133,7 @@ def set_command(
     Name all directories of the bookie, or the folder that holds them: the mark is written into every ledger
     directory, because a bookie uses the highest of them. 'bkctl repair undo' restores the old marks.
 
-    Backwards is possible as long as there is any journal: a start then only replays more. If none is left,
+    Backwards is possible while the marked journal is there: a start then only replays more. If it is gone,
     --accept-loss puts all ledgers of the journal into limbo first. Forwards, with --accept-loss, records are
     skipped for good: their entries are listed, and their ledgers put into limbo before the mark moves. Keys,
     fences and explicit LACs go to the ledger index. In .idx files only bookies of bkctl know limbo.

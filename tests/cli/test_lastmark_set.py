@@ -161,6 +161,23 @@ def test_journal_0_hides_no_journal_that_is_lost_before_or_afterwards(
     assert set_to(run_cli, bookie, zero, "--yes", "--accept-loss").exit_code == 1
 
 
+def test_a_step_backwards_hides_no_marked_journal_that_is_gone(run_cli: Run, bookie: TruthfulBookie) -> None:
+    """Older journals are there, from which a start would go on without a word."""
+    named = max(marks(bookie)).journal_id
+    for path in bookie.journals():
+        if int(path.stem, 16) >= named:
+            path.unlink()
+    oldest = LastMark(int(bookie.journals()[0].stem, 16), 0)
+    before = content(bookie)
+    for mark in (oldest, LastMark(0, 0)):
+        refused = set_to(run_cli, bookie, mark, "--yes")
+        assert (refused.exit_code, content(bookie)) == (4, before)
+        assert f"{named:x}.txn, which the last mark names, is gone" in refused.stderr
+    done = set_to(run_cli, bookie, oldest, "--yes", "--accept-loss")
+    assert done.exit_code == 1, done.stderr
+    assert {1, 5, 6} <= {row["ledger"] for row in rows(done) if row["kind"] == "lost"}
+
+
 @pytest.mark.parametrize("verb", ["lastmark set", "journal salvage"])
 def test_rows_in_limbo_hide_no_index_that_is_lost(run_cli: Run, tmp_path: Path, verb: str) -> None:
     """A start was killed that had made an empty database: the next one would take it for the bookie's."""

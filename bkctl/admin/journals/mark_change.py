@@ -1,11 +1,10 @@
 """``lastmark set``: from where the next start replays a journal directory.
 
 Backwards a start replays more, and nothing can be lost: an entry that is in a log already is put there a
-second time. Only where no journal is left, what it had behind the old mark is lost: the new mark would hide
-that, so that all ledgers of the journal are put into limbo first, those without a row if the metadata name
-them. Forwards it replays less: what stands
-between the two marks may be nowhere else. It is listed, and its ledgers are put into limbo, before the mark
-moves.
+second time. Only where the marked journal is gone, what it had behind the old mark is lost: the new mark
+would hide that, so that all ledgers of the journal are put into limbo first, those without a row if the
+metadata name them. Forwards it replays less: what stands between the two marks may be nowhere else. It is
+listed, and its ledgers are put into limbo, before the mark moves.
 
 The steps: the old state kept (``admin.repairs``), rows in limbo (one synced batch for each database), the new
 marks (each file replaced as a whole). Of all marks the highest counts, so a run that is killed in
@@ -39,6 +38,8 @@ from bkctl.scan.lost_marks import ALL_GONE, marks_are_lost
 from bkctl.vfs.base import FileSystem, WritableFileSystem
 
 MADE_BY = "lastmark set"
+#: So far behind the newest journal a mark may name one that got lost.
+_NEAR = 100
 _CAUSE = "in a journal in front of the last mark that was set"
 
 
@@ -144,12 +145,16 @@ def set_mark(
 
 
 def _gone(fs: FileSystem, bookie: StoppedBookie, place: JournalPlace, before: LastMark) -> list[str]:
-    """Say that the journal which a mark names, or named, is gone, where the directory has no other one."""
-    if place.directory.journals:
-        return []
-    if before.journal_id > 0:
+    """Say that the journal which a mark names, or named, is gone.
+
+    Where others are there, a mark far behind them is one that was damaged, which is what this repair is for.
+    """
+    ids = [each.journal_id for each in place.directory.journals]
+    if before.journal_id > 0 and before.journal_id not in ids:
+        if ids and before.journal_id > ids[-1] + _NEAR:
+            return []
         return [f"{journal_name(before.journal_id)}, which the last mark names, is gone"]
-    return [ALL_GONE] if marks_are_lost(fs, bookie.mark_dirs) else []
+    return [ALL_GONE] if not ids and marks_are_lost(fs, bookie.mark_dirs) else []
 
 
 def _check_offset(fs: FileSystem, place: JournalPlace, mark: LastMark) -> None:
