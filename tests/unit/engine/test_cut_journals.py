@@ -7,10 +7,12 @@ from itertools import pairwise
 
 import pytest
 
+from bkctl.codec.entry import ACCEPTED_BYTES_MIN, frame
 from bkctl.codec.journal import HEADER_BYTES, decode_previous_end, encode_header, encode_record, fence_record
 from bkctl.codec.last_mark import LastMark, decode_last_mark
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.errors import LedgerLimboError, RefusedError
+from tests.support.damaged_journal import add
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
 from tests.unit.engine.test_lossy_starts import JOURNALS, journal_ids, journal_path, read_or_error
 
@@ -27,6 +29,10 @@ def rolled(version: int = 6) -> EngineRig:
     for number in ENTRIES:
         rig.add(5, number, payload=PAYLOAD)
     return rig.cut_off()
+
+
+def body_of(number: int) -> bytes:
+    return entry_body(5, number, PAYLOAD)
 
 
 def older(rig: EngineRig) -> str:
@@ -83,6 +89,76 @@ def test_without_a_statement_a_cut_within_a_record_is_damage_all_the_same(how: s
         rewrite(rig, path, content[:5] if how == "half a header" else content)
         with pytest.raises(RefusedError, match="cut journal"):
             rig.start()
+
+
+def test_an_entry_that_is_too_short_to_be_one_refuses_the_start() -> None:
+    """It has the ids of an entry, so that it is a record; but no bookie takes an entry without a header."""
+    with rolled(version=4) as rig:
+        path = older(rig)
+        content = rig.memory.files[path]
+        at = content.index(frame(next(body for body in map(body_of, ENTRIES) if body in content)))
+        for size in (16, 23):
+            short = frame(body_of(3)[:size])
+            rewrite(rig, path, content[:at] + short + content[at:])
+            with pytest.raises(
+                RefusedError, match=f"damage at offset {at}, {4 + size} bytes: an entry without"
+            ):
+                rig.start()
+            rig = rig.cut_off()
+        report = rig.start(accept_loss=True)
+        assert (report.damage_count, report.limbo_ledgers) == (1, 1)
+        assert read_or_error(rig, 5, [*ENTRIES, 99]) == [*map(body_of, ENTRIES), LedgerLimboError]
+        rig.bookie.abort()
+
+
+def test_the_shortest_entry_that_is_acknowledged_is_replayed() -> None:
+    body = body_of(0)[:ACCEPTED_BYTES_MIN]
+    with EngineRig() as rig:
+        rig.start()
+        add(rig, body)
+        with rig.cut_off() as after:
+            assert after.start().entries == 1
+            assert after.bookie.reads.read(5, 0) == body
+
+
+def test_a_damaged_header_of_an_older_journal_refuses_the_start() -> None:
+    """Of what version it was, and whether its records begin where they seem to, is not known."""
+    with rolled() as rig:
+        path = older(rig)
+        rewrite(rig, path, b"\xff" + rig.memory.files[path][1:])
+        with pytest.raises(RefusedError, match=r"damage at offset 0, 8 bytes: journal header"):
+            rig.start()
+        again = rig.cut_off()
+    with again:
+        assert again.start(accept_loss=True).limbo_ledgers == 1
+        assert read_or_error(again, 5, [*ENTRIES, 99]) == [*map(body_of, ENTRIES), LedgerLimboError]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_start_says_where_the_last_entry_ends_that_it_has_read(count: int) -> None:
+    """The power went before what pads the journal, or a prefix of it was cut off: the entries are its end."""
+    with rolled() as rig:
+        newest = journal_ids(rig)[-1]
+        content = rig.memory.files[journal_path(newest)]
+        content += b"".join(frame(entry_body(5, number, b"short")) for number in range(20, 20 + count))
+        rewrite(rig, journal_path(newest), content)
+        rig.start()
+        end = LastMark(newest, len(content))
+        assert decode_previous_end(rig.memory.files[journal_path(newest + 1)]) == end
+        assert decode_last_mark(rig.memory.files[MARK]) == end
+
+
+def test_a_start_over_a_hole_at_the_end_does_not_say_where_records_end() -> None:
+    with rolled() as rig:
+        newest = journal_ids(rig)[-1]
+        content = rig.memory.files[journal_path(newest)]
+        assert len(content) % 512 == 0
+        # The head of an entry of two sectors was never written.
+        content += bytes(512) + b"\x7f" * 200
+        rewrite(rig, journal_path(newest), content)
+        assert rig.start().unsynced_holes == 1
+        assert decode_previous_end(rig.memory.files[journal_path(newest + 1)]) is None
+        assert decode_last_mark(rig.memory.files[MARK]) == LastMark(newest, len(content))
 
 
 def test_a_journal_says_where_the_one_before_it_ends() -> None:

@@ -9,6 +9,7 @@ from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.last_mark import LastMark, encode_last_mark
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.add_run import SingleAdd
+from bkctl.engine.journal_replay import missing_journals
 from bkctl.errors import LedgerLimboError, RefusedError
 from tests.support.engine_rig import KEY, Answers, EngineRig, entry_body, small_settings
 
@@ -104,6 +105,15 @@ def test_damage_is_carried_to_later_journals() -> None:
         # A recovery that fences it finds it in limbo, too.
         assert again.fence(6) is None
         assert read_or_error(again, 6, range(1)) == [LedgerLimboError]
+
+
+def test_gaps_between_journals_are_named() -> None:
+    """Who brings the files back has to know which."""
+    assert list(missing_journals([0x9, 0xA, 0xC, 0x10, 0x13])) == [
+        (0xC, "b.txn: 1 journal between a.txn and c.txn is gone"),
+        (0x10, "d.txn to f.txn: 3 journals between c.txn and 10.txn are gone"),
+        (0x13, "11.txn to 12.txn: 2 journals between 10.txn and 13.txn are gone"),
+    ]
 
 
 def test_a_gone_journal_is_a_damage_to_all_behind_it() -> None:

@@ -8,7 +8,7 @@ from bkctl.codec import journal as journal_codec
 from bkctl.codec.digest import master_key
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.errors import LedgerLimboError, NoEntryError, RefusedError, UnauthorizedError
-from tests.support.engine_rig import KEY, OTHER_KEY, EngineRig, entry_body, small_settings
+from tests.support.engine_rig import KEY, OTHER_KEY, EngineRig, Waiter, entry_body, lac_packet, small_settings
 
 THIRD_KEY = master_key(b"third")
 OLD = b"of the first life"
@@ -79,6 +79,29 @@ def test_a_fence_of_the_first_life_does_not_fence_the_second() -> None:
     with rig.cut_off() as after:
         after.start()
         check_second_life(after)
+
+
+def test_a_fence_and_a_lac_of_a_life_in_between_are_of_no_other() -> None:
+    rig = EngineRig()
+    rig.start()
+    rig.add(5, 0, payload=OLD)
+    rig.bookie.delete_ledger(5)
+    rig.add(5, 0, payload=OLD, key=OTHER_KEY)
+    rig.add(5, 1, payload=OLD, key=OTHER_KEY)
+    lac = Waiter()
+    rig.bookie.explicit_lacs.write(lac_packet(5, 7), OTHER_KEY, lac)
+    assert lac.wait() is None
+    assert rig.fence(5, OTHER_KEY) is None
+    rig.bookie.delete_ledger(5)
+    rig.clock.advance(30 * 24 * 3600)
+    rig.add(5, 0, payload=NEW, key=THIRD_KEY)
+    with rig.cut_off() as after:
+        # Two entries, the LAC and the fence.
+        assert after.start().skipped_records == 4
+        row = after.bookie.storages[0].ledgers.get(5)
+        assert row is not None
+        assert (row.fenced, row.explicit_lac) == (False, None)
+        check_second_life(after, THIRD_KEY)
 
 
 def test_what_was_flushed_of_the_present_life_is_not_forgotten_for_an_older_key() -> None:

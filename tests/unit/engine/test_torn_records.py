@@ -129,6 +129,23 @@ def test_a_key_of_zeros_in_front_of_a_whole_record_counts() -> None:
         rig.add(6, 0, key=ends_with_zeros)
 
 
+def test_a_key_that_ends_an_older_journal_with_zeros_counts() -> None:
+    """A journal is durable to its end before there is a record in the next one: nothing there is torn."""
+    header = journal_codec.encode_header(4)
+    whole = record(journal_codec.master_key_record(6, KEY[:-2] + bytes(2)))
+    tail = [filler(2 * SECTOR_BYTES + 2 - len(header) - len(whole)), whole]
+    with after_crash_with(tail, lost=9, header=header) as rig:
+        newest = max(
+            filter(None, map(journal_codec.parse_journal_name, rig.memory.names("/journal0/current")))
+        )
+        rig.memory.replace(f"/journal0/current/{newest + 1:x}.txn", header + frame(entry_body(6, 0)))
+        assert rig.start().torn_records == 0
+        assert rig.bookie.reads.read(6, 0) == entry_body(6, 0)
+        with pytest.raises(UnauthorizedError):
+            rig.add(6, 1)
+        rig.add(6, 1, key=KEY[:-2] + bytes(2))
+
+
 @pytest.mark.parametrize("at", range(1, 5))
 def test_a_whole_key_counts_wherever_its_length_word_stands(at: int) -> None:
     """Anybody could take the ledger over if its key were forgotten."""
@@ -220,6 +237,46 @@ def test_what_cannot_be_proved_is_kept(digest_type: DigestType) -> None:
     with after_crash_with(tail, lost=30) as rig:
         assert rig.start().torn_records == 0
         assert rig.bookie.reads.read(6, 1) == zeros
+
+
+def test_an_entry_that_ends_with_zeros_is_whole_where_something_stands_behind_it() -> None:
+    """No digest of its ledger proves that, and it was acknowledged in the place of another."""
+    first, again = (entry_of(0, data, DigestType.MAC, 6) for data in (b"first", b"again" + bytes(300)))
+    begin = len(HEADER) + len(KEY_OF_6) + 4 + len(first)
+    fill = filler(-(begin + 4 + len(again) - 200) % SECTOR_BYTES)
+    with after_crash_with([KEY_OF_6, frame(first), fill, frame(again), filler(600)], lost=9) as rig:
+        assert rig.start().torn_records == 0
+        assert rig.bookie.reads.read(6, 0) == again
+
+
+@pytest.mark.parametrize("share", [1, 2, 4, 7, 8, 9])
+def test_an_entry_that_lacks_its_last_bytes_is_torn(share: int) -> None:
+    torn = frame(entry_body(5, 1, b"1" * 300))
+    with after_crash_with([filler(SECTOR_BYTES - len(torn) + share), torn], lost=2) as rig:
+        assert rig.start().torn_records == 1
+        with pytest.raises(NoEntryError):
+            rig.bookie.reads.read(5, 1)
+
+
+SHORT = frame(entry_body(5, 1)[:20])
+
+
+@pytest.mark.parametrize(
+    "tail", [cut_within(SHORT, 12), [filler(SECTOR_BYTES), filler(1024), filler(100), SHORT, filler(600)]]
+)
+def test_an_entry_without_a_header_refuses_no_start_where_nothing_was_acknowledged(tail: list[bytes]) -> None:
+    """It is torn, or stands behind a hole."""
+    with after_crash_with(tail, lost=2) as rig:
+        report = rig.start()
+        assert (report.damage_count, report.unsynced_holes, report.limbo_ledgers) == (0, 2, 0)
+        with pytest.raises(NoEntryError):
+            rig.bookie.reads.read(5, 1)
+
+
+def test_an_entry_without_a_header_refuses_the_start_where_it_is_whole() -> None:
+    made = after_crash_with([filler(100), SHORT, filler(600)], lost=9)
+    with made as rig, pytest.raises(RefusedError, match="an entry without a header"):
+        rig.start()
 
 
 def test_a_torn_record_says_nothing_of_those_behind_it() -> None:
