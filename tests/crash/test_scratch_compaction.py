@@ -283,6 +283,19 @@ def test_the_copy_of_a_log_in_quarantine_stays_until_that_comes_back() -> None:
     check_live(rig)
 
 
+def test_a_copy_stays_while_a_link_cannot_be_read() -> None:
+    """It may be the link to that copy."""
+    rig = filled()
+    path, copy = waiting(rig)
+    rig.faulty.inject(FaultRule("list", path))
+    report = rig.collect()
+    assert report.failure is None
+    assert copy in rig.disk.files
+    rig.faulty.heal()
+    rig.collect()
+    check_live(rig)
+
+
 def test_a_search_for_bookies_finds_the_log_by_its_link_alone() -> None:
     rig = filled()
     path, _ = waiting(rig)

@@ -136,8 +136,17 @@ class ScratchCompactor(LogCopier):
         """Finish the linked copies, remove the others. Raises StorageError when names cannot be read."""
         found = RecoveredCompactions()
         linked = self._linked_in_quarantine()
+        is_each_known = True
         for log_id in sort_names(self._filesystem.names(self._directory)).logs:
-            copy = self._filesystem.link_target(self._path(log_id))
+            path = self._path(log_id)
+            try:
+                copy = self._filesystem.link_target(path)
+            except StorageError as error:
+                # It may be a link. The log is left alone, and so is every copy: one of them may be its own.
+                _log.error("whether it is a link cannot be told: %s", error)
+                found.unresolved[log_id] = str(error)
+                is_each_known = False
+                continue
             if copy is None:
                 continue
             linked.add(basename(copy))
@@ -151,9 +160,10 @@ class ScratchCompactor(LogCopier):
             except StoppedError:
                 raise
             except BkctlError as error:
-                _log.error("%s cannot be finished now: %s", self._path(log_id), error)
+                _log.error("%s cannot be finished now: %s", path, error)
                 found.unresolved.update(dict.fromkeys((log_id, source), f"{copy}: {error}"))
-        found.removed += self._clean(linked)
+        if is_each_known:
+            found.removed += self._clean(linked)
         return found
 
     def _link(self, copy: str, target: int) -> None:
