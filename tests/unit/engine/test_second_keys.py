@@ -6,6 +6,7 @@ import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.codec.digest import master_key
+from bkctl.codec.entry import frame
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.errors import LedgerLimboError, NoEntryError, RefusedError, UnauthorizedError
 from tests.support.engine_rig import KEY, OTHER_KEY, EngineRig, Waiter, entry_body, lac_packet, small_settings
@@ -104,6 +105,49 @@ def test_a_fence_and_a_lac_of_a_life_in_between_are_of_no_other() -> None:
         check_second_life(after, THIRD_KEY)
 
 
+def test_a_first_life_under_the_key_of_the_last_one_is_forgotten() -> None:
+    rig = EngineRig()
+    rig.start()
+    for key in (OTHER_KEY, KEY):
+        rig.add(5, 1, payload=OLD, key=key)
+        rig.bookie.delete_ledger(5)
+    rig.add(5, 0, payload=NEW, key=OTHER_KEY)
+    with rig.cut_off() as after:
+        after.start()
+        check_second_life(after)
+
+
+def test_a_key_behind_a_fence_without_one_is_the_ledgers() -> None:
+    """Java journals the fence of a ledger without entries alone."""
+    records = (journal_codec.fence_record(6), journal_codec.master_key_record(6, OTHER_KEY))
+    rig = with_records(b"".join(map(journal_codec.encode_record, records)))
+    with rig:
+        rig.start()
+        row = rig.bookie.storages[0].ledgers.get(6)
+        assert row is not None
+        assert (row.fenced, row.master_key) == (True, OTHER_KEY)
+
+
+def test_behind_a_journal_that_is_gone_nothing_is_forgotten_for_another_key() -> None:
+    """The lost journal may have had a newer key."""
+    rig = EngineRig()
+    rig.start()
+    rig.add(5, 0, payload=OLD)
+    rig.add(5, 1, payload=OLD)
+    rig.bookie.checkpoint()
+    gone = rig.bookie.journals[0].mark.journal_id
+    record = journal_codec.encode_record(journal_codec.master_key_record(5, OTHER_KEY))
+    after = with_newer_journal(rig, record + frame(entry_body(5, 0, NEW)))
+    with after:
+        after.memory.remove(f"/journal0/current/{gone:x}.txn")
+        after.start(accept_loss=True)
+        assert after.bookie.reads.read(5, 0) == entry_body(5, 0, NEW)
+        assert after.bookie.reads.read(5, 1) == entry_body(5, 1, OLD)
+        with pytest.raises(UnauthorizedError):
+            after.add(5, 2)
+        assert after.fence(5, OTHER_KEY) is None
+
+
 def test_what_was_flushed_of_the_present_life_is_not_forgotten_for_an_older_key() -> None:
     """The index is ahead of the mark: the journal's first key is of the life before."""
     rig = EngineRig()
@@ -122,22 +166,31 @@ def test_what_was_flushed_of_the_present_life_is_not_forgotten_for_an_older_key(
         assert after.bookie.reads.read(5, 0) == entry_body(5, 0, NEW)
 
 
-def with_key_record(key: bytes) -> EngineRig:
-    """Ledger 5 under ``KEY`` with entries 0 and 1 durable, and a newer journal with one key record."""
+def with_newer_journal(rig: EngineRig, records: bytes) -> EngineRig:
+    """The bookie after a power cut, with a newer journal of these records."""
+    newest = rig.bookie.journals[0].mark.journal_id + 1
+    after = rig.cut_off()
+    file = after.memory.create(f"/journal0/current/{newest:x}.txn")
+    file.write_at(0, journal_codec.encode_header(6) + records)
+    file.sync()
+    file.close()
+    after.memory.sync_directory("/journal0/current")
+    return after
+
+
+def with_records(records: bytes) -> EngineRig:
+    """Ledger 5 under ``KEY`` with entries 0 and 1 durable, and a newer journal with some records."""
     rig = EngineRig()
     rig.start()
     rig.add(5, 0)
     rig.add(5, 1)
     rig.bookie.checkpoint()
-    newest = rig.bookie.journals[0].mark.journal_id + 1
-    after = rig.cut_off()
-    file = after.memory.create(f"/journal0/current/{newest:x}.txn")
-    record = journal_codec.encode_record(journal_codec.master_key_record(5, key))
-    file.write_at(0, journal_codec.encode_header(6) + record)
-    file.sync()
-    file.close()
-    after.memory.sync_directory("/journal0/current")
-    return after
+    return with_newer_journal(rig, records)
+
+
+def with_key_record(key: bytes) -> EngineRig:
+    """The same with one key record of ledger 5."""
+    return with_records(journal_codec.encode_record(journal_codec.master_key_record(5, key)))
 
 
 def test_a_damaged_key_of_a_living_ledger_is_refused() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.config.server_keys.garbage import CompactionSettings
+from bkctl.engine.gc import log_copier
 from bkctl.engine.gc.pace import StoppedError
 from bkctl.engine.gc.policy import Kind
 from bkctl.errors import NoSpaceError, StorageError
@@ -311,6 +313,52 @@ def test_a_log_whose_rows_were_moved_goes_only_when_that_is_durable(monkeypatch:
     crashed = rig.after_crash()
     for ledger in (1, 2):
         crashed.check(ledger, 12)
+
+
+def break_copy(rig: GcRig, how: str) -> None:
+    """Break each copy before its name is that of a log."""
+    enter = rig.faulty.enter
+
+    def watched(operation: FileOperation, *paths: str, **more: Any) -> None:
+        if operation == "link":
+            content = rig.disk.files[paths[0]]
+            if how == "records":
+                at = HEADER_BYTES + 310
+                content = content[:at] + b"\xff" * 600 + content[at + 600 :]
+            else:
+                content = content[: content.index(b"\xff" * 8, HEADER_BYTES) - 100]
+            rig.disk.replace(paths[0], content)
+        enter(operation, *paths, **more)
+
+    rig.faulty.enter = watched  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("how", ["records", "end"])
+def test_a_copy_that_is_not_whole_on_the_disk_never_takes_the_place_of_its_log(how: str) -> None:
+    rig = opened(transactional=True)
+    rig.fill([1, 2], entries=12)
+    rig.cluster.live.remove(1)
+    sources = rig.entry_logger.settled_log_ids()
+    break_copy(rig, how)
+    assert rig.collect(MAJOR).compacted_logs == 0
+    rig.check(2, 12)
+    # Nor does a pass that finds the remains, which leaves both logs alone.
+    assert rig.collect(MAJOR).compacted_logs == 0
+    unresolved = rig.collector._compactions.unresolved
+    assert set(sources) <= {*unresolved, *rig.collector.status().set_aside}
+    assert set(sources) <= set(rig.entry_logger.log_ids())
+    rig.check(2, 12)
+    rig.after_crash().check(2, 12)
+
+
+def test_a_copy_that_would_be_too_large_for_a_log_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_copier, "OFFSET_MAX", HEADER_BYTES + 700)
+    rig = opened(transactional=True)
+    rig.fill([1, 2], entries=12)
+    rig.cluster.live.remove(1)
+    assert rig.collect(MAJOR).compacted_logs == 0
+    assert not [name for name in rig.log_names() if "compact" in name]
+    rig.check(2, 12)
 
 
 def test_a_copy_that_finds_no_room_for_its_header_is_removed() -> None:

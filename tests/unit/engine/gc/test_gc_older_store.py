@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.errors import ConnectionFailedError
+from bkctl.kvstore.base import Delete
 from tests.unit.engine.gc.gc_rig import MAJOR, opened
 
 
@@ -43,12 +47,45 @@ def test_deletions_of_ids_that_clients_chose_are_confirmed_once() -> None:
     rig.check(1)
 
 
-def test_a_store_that_does_not_say_its_next_id_deletes_nothing() -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_store_that_does_not_say_its_next_id_deletes_nothing(alone: bool) -> None:
+    def down() -> int:
+        raise ConnectionFailedError("down")
+
     rig = opened()
     rig.fill([1, 2])
     rig.cluster.live.remove(2)
-    rig.cluster.read_error = ConnectionFailedError("down")
-    report = rig.collect()
-    assert (report.deleted_ledgers, report.listing_failed) == (0, "down")
+    if alone:
+        rig.cluster.next_ledger = down  # type: ignore[method-assign]
+    else:
+        rig.cluster.read_error = ConnectionFailedError("down")
+    report = rig.collect(MAJOR)
+    assert (report.deleted_ledgers, report.deleted_logs, report.listing_failed) == (0, 0, "down")
     rig.check(1)
     rig.check(2)
+
+
+def test_a_ledger_that_has_a_row_alone_shows_an_older_store_too() -> None:
+    rig = opened()
+    rig.fill([1])
+    rig.write(7, ())
+    rig.storage.flush()
+    rig.cluster.live.remove(7)
+    rig.cluster.upcoming = 7
+    assert rig.collect(MAJOR).held_deletions == 1
+    assert 7 in rig.storage.ledgers
+
+
+def test_a_ledger_that_lost_its_row_shows_an_older_store_too() -> None:
+    rig = opened()
+    rig.fill([1, 7])
+    rows = rig.ledger_rows
+    rig.storage.ledgers.flush()
+    rows.write([Delete(encode_ledger_key(7))], sync=True)
+    rig = rig.after_crash()
+    assert 7 not in rig.storage.ledgers
+    rig.cluster.live.remove(7)
+    rig.cluster.upcoming = 7
+    report = rig.collect(MAJOR)
+    assert (report.held_deletions, report.deleted_logs) == (1, 0)
+    rig.check(7)
