@@ -121,6 +121,43 @@ def test_a_writer_that_closes_first_wins() -> None:
     assert recovery.asked() == []
 
 
+def test_a_segment_that_its_writer_began_meanwhile_is_the_one_that_is_recovered() -> None:
+    """What is added again is where the closed ledger says that it is."""
+    recovery = Recovery()
+    recovery.not_stored(VersionConflictError("changed"))
+    segments = (Segment(0, ("a", "b", "c")), Segment(2, ("a", "b", "d")))
+    recovery.read_brings(metadata(segments=segments), 9)
+    assert recovery.only(WriteMetadata).version == 9
+    recovery.stored(10)
+    assert recovery.asked() == ["a", "b", "d"]
+    recovery.answer("a", entry=-1, body=entry_body(4))
+    recovery.answer("d", entry=-1, body=entry_body(4))
+    recovery.answer("b", entry=4, body=entry_body(4, length=20))
+    assert [send.bookie for send in recovery.sends() if isinstance(send.request, AddRequest)] == ["b", "d"]
+    recovery.answer("d", NO_ENTRY, entry=5)
+    recovery.answer("b", entry=4)
+    recovery.answer("d", entry=4)
+    assert recovery.only(WriteMetadata).version == 10
+    stored = recovery.stored(11)
+    assert (stored.last_entry, stored.segments) == (4, segments)
+
+
+def test_it_does_not_close_while_a_bookie_is_being_replaced() -> None:
+    """The entry has its ack quorum, and a bookie less than the metadata would say."""
+    recovery = started(metadata(write=3, ack=2))
+    recovery.fence(None, None)
+    recovery.answer("a", entry=0, body=entry_body(0, length=4))
+    recovery.answer("c", ResultCode.IO_ERROR, entry=0)
+    recovery.answer("a", entry=0)
+    recovery.answer("b", entry=0)
+    recovery.answer("b", NO_ENTRY, entry=1)
+    recovery.answer("c", NO_ENTRY, entry=1)
+    assert not recovery.of(WriteMetadata)
+    recovery.choose("d")
+    recovery.answer("d", entry=0)
+    assert recovery.stored(5).segments == (Segment(0, ("a", "b", "d")),)
+
+
 def test_an_empty_ledger_closes_empty() -> None:
     recovery = started()
     recovery.fence(None, None)

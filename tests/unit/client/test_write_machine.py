@@ -285,6 +285,48 @@ def test_too_many_changes_end_the_handle() -> None:
     assert set(writer.failed.values()) == {WriteFailedError}
 
 
+def test_as_many_changes_as_are_allowed_are_made() -> None:
+    writer = failing(WriteSettings(ensemble_changes_max=1))
+    writer.choose("d")
+    writer.stored(7)
+    assert not writer.failed
+    writer.silent("d", 1)
+    assert set(writer.failed.values()) == {WriteFailedError}
+
+
+def test_each_change_is_made_of_what_the_one_before_has_stored() -> None:
+    """The version is what keeps a writer from taking back what a recovery has written."""
+    writer = failing()
+    writer.choose("d")
+    writer.stored(7)
+    writer.silent("d", 1)
+    writer.choose("e")
+    assert writer.only(WriteMetadata).version == 7
+    writer.stored(8)
+    writer.close()
+    assert writer.only(WriteMetadata).version == 8
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_behind_its_end_a_writer_replaces_nobody_and_tells_no_lac(fenced: bool) -> None:
+    writer = Writer(settings=WriteSettings(explicit_lac_interval_s=1.0))
+    writer.append(b"0", b"1")
+    writer.answer("a", entry=0)
+    writer.answer("b", entry=0)
+    late = writer.send_to("c", 1)
+    if fenced:
+        writer.answer("b", ResultCode.FENCED, entry=1)
+    else:
+        writer.close()
+    if late not in writer.open:
+        writer.open.insert(0, late)
+    writer.silent("c", 1)
+    assert not writer.of(ChooseBookies)
+    for _ in writer.of(SetTimer):
+        writer.fire()
+    assert not [send for send in writer.sends() if isinstance(send.request, WriteLacRequest)]
+
+
 def test_an_append_has_its_time() -> None:
     writer = Writer(settings=WriteSettings(add_timeout_s=20.0))
     writer.append(b"0", b"1")
@@ -306,7 +348,8 @@ def test_close_fails_what_is_pending_and_stores_the_lac() -> None:
     writer.answer("b", entry=0)
     writer.close()
     assert writer.failed == {1: HandleClosedError}
-    stored = writer.stored()
+    stored = writer.stored(5)
+    assert (writer.machine.metadata, writer.machine.version) == (stored, 5)
     assert (stored.state, stored.last_entry, stored.length) == (LedgerState.CLOSED, 0, 4)
     assert isinstance(writer.value, UpdateOutcome)
     with pytest.raises(HandleClosedError):
@@ -444,7 +487,8 @@ def test_a_force_that_ends_during_the_close_confirms_nothing() -> None:
     for bookie in "abc":
         writer.answer(bookie)
     # The ledger is closed in front of the entry: nobody may be told that it is there for good.
-    assert [one for one in writer.notified if one.token == token and one.error is None] == []
+    answers = [type(one.error) for one in writer.notified if one.token == token]
+    assert answers == [HandleClosedError], "and whoever waits for it is told"
     assert writer.machine.lac == -1
     with pytest.raises(HandleClosedError):
         writer.machine.force()
