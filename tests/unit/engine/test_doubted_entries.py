@@ -160,6 +160,19 @@ def test_where_nothing_is_proved_no_entry_is_denied(change: Change, caplog: pyte
         assert "every ledger of this journal is in limbo" in caplog.text
 
 
+@pytest.mark.parametrize(("beside", "doubted"), [(0, 1), (1, 2), (3, 2), (4, 2)])
+def test_an_entry_is_believed_only_between_both_of_its_neighbours(beside: int, doubted: int) -> None:
+    """Entry 2 is not there under its ids: a damaged record beside that gap may be entry 2."""
+    with killed(
+        {
+            (5, 2): lambda body: payload_damaged(with_ids(body, EntryIds(5, 9))),
+            (5, beside): payload_damaged,
+        }
+    ) as rig:
+        report = rig.start()
+        assert (report.mended_records, report.doubted_records) == (0, doubted)
+
+
 def test_a_damaged_copy_takes_the_place_of_no_entry() -> None:
     """Two changes at once, so that no digest proves the ids, which are those of a whole entry."""
     with killed({(5, 2): lambda body: payload_damaged(says(4, 1)(body))}) as rig:

@@ -28,6 +28,7 @@ from bkctl.client.machine import (
     Unanswered,
     WriteMetadata,
 )
+from bkctl.client.ops.ledger_access import LedgerAccess
 from bkctl.client.ops.metadata_update import closed
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.errors import ConnectionFailedError, NotFoundError
@@ -38,8 +39,8 @@ from bkctl.replication.fragment_check import BadFragment, BadIndex, Defect
 from bkctl.replication.fragment_copy import CopyFailure, CopyResult, CopySettings, FragmentCopyMachine
 from bkctl.replication.fragments import fragments
 from bkctl.replication.rate import ByteRate
-from bkctl.types import LedgerState, ResultCode
-from tests.support.machine_rig import ACCESS, LEDGER, Rig, entry_body, metadata
+from bkctl.types import DigestType, LedgerState, ResultCode
+from tests.support.machine_rig import ACCESS, LEDGER, PASSWORD, Rig, entry_body, metadata
 from tests.support.manual_clock import ManualClock
 
 CLOSED = metadata(3, 2, 2, state=LedgerState.CLOSED, last_entry=9)
@@ -69,18 +70,21 @@ class Copy:
     looked_again: bool = False
     #: Answers of its own to some requests.
     special: Answer = field(default=lambda send: None)
+    access: LedgerAccess = ACCESS
 
     def __post_init__(self) -> None:
         distribution = Distribution.of(self.found)
         for fragment in fragments(self.found, self.lac):
             for entry in fragment.entries:
                 for index in distribution.write_set(entry):
-                    self.stored.setdefault(fragment.bookies[index], {})[entry] = entry_body(entry)
+                    self.stored.setdefault(fragment.bookies[index], {})[entry] = self.access.encode(
+                        entry, entry - 1, 0, b"data"
+                    )
         fragment = list(fragments(self.found, self.lac))[self.position]
         bad = [BadIndex(i, fragment.bookies[i], defect) for i, defect in sorted(self.bad.items())]
         self.down |= {one.bookie for one in bad if one.defect is Defect.NOT_REGISTERED}
         machine = FragmentCopyMachine(
-            ACCESS,
+            self.access,
             self.found,
             7,
             BadFragment(fragment, tuple(bad)),
@@ -231,6 +235,19 @@ def test_a_bad_bookie_that_is_up_is_read_last_and_its_good_entries_count() -> No
     assert [entry for bookie, entry in copy.reads if bookie == "c"] == [4]
 
 
+@pytest.mark.parametrize("defect", [Defect.LEAVING, Defect.MISPLACED, Defect.MISSING])
+def test_without_a_digest_a_replica_that_leaves_is_its_successors_source(defect: Defect) -> None:
+    """Another one may be damaged, and nothing would show it; one that failed the check is read last."""
+    found = replace(CLOSED, digest_type=DigestType.DUMMY)
+    copy = Copy(found, bad={2: defect}, access=LedgerAccess(LEDGER, DigestType.DUMMY, PASSWORD))
+    copy.choose("d")
+    sources = {bookie for bookie, _ in copy.reads if bookie != "d"}
+    assert sources == ({"a", "b"} if defect is Defect.MISSING else {"c"})
+    with_digests = Copy(bad={2: defect})
+    with_digests.choose("d")
+    assert {bookie for bookie, _ in with_digests.reads if bookie != "d"} == {"a", "b"}
+
+
 def test_slow_bookies_are_read_last_and_chosen_last() -> None:
     settings = CopySettings(avoid=frozenset({"a", "d"}))
     copy = Copy(metadata(3, 3, 2, state=LedgerState.CLOSED, last_entry=2), settings=settings)
@@ -350,6 +367,15 @@ def test_nothing_is_written_once_the_segment_is_another(found: LedgerMetadata) -
     copy = changed_meanwhile(found)
     assert (copy.result.replaced, copy.result.superseded) == ({}, True)
     assert (copy.result.metadata, copy.result.version) == (found, 11)
+
+
+def test_nothing_is_written_once_the_segment_is_gone() -> None:
+    copy = Copy(
+        replace(CLOSED, segments=(*CLOSED.segments, Segment(5, ("a", "b", "c")))), position=1, now=CLOSED
+    )
+    copy.choose("d")
+    assert copy.rig.of(WriteMetadata) == []
+    assert (copy.result.replaced, copy.result.superseded) == ({}, True)
 
 
 @pytest.mark.parametrize(
