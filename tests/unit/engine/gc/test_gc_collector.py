@@ -9,9 +9,9 @@ import pytest
 from bkctl.engine.gc import collector
 from bkctl.engine.gc.collector import Collector
 from bkctl.engine.gc.policy import Kind, Request
-from bkctl.errors import ConnectionFailedError, NoEntryError
+from bkctl.errors import ConnectionFailedError, NoEntryError, SyncError
 from tests.support.faulty_store import StoreFaultRule
-from tests.support.storage_rig import key_of
+from tests.support.storage_rig import DIRECTORY, key_of
 from tests.unit.engine.gc.gc_rig import MAJOR, MINOR, Cluster, opened
 
 
@@ -301,3 +301,29 @@ def test_a_disk_that_fails_ends_the_pass_and_the_next_one_goes_on() -> None:
     rig.location_store.heal()
     assert rig.collect(MAJOR).compacted_logs
     rig.check(2, 12)
+
+
+def test_no_log_goes_while_it_is_not_known_whether_the_deletions_are_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sync that failed may have lost them, and more than them."""
+    rig = opened()
+    rig.write(1, range(40))
+    rig.storage.flush()
+    rig.fill([2])
+    rig.cluster.live.remove(1)
+    logs = rig.log_names()
+    flush, flushes = rig.storage.flush, 0
+
+    def failing() -> None:
+        nonlocal flushes
+        flushes += 1
+        if flushes == 2:
+            raise SyncError("the disk says no", path=DIRECTORY)
+        flush()
+
+    monkeypatch.setattr(rig.storage, "flush", failing)
+    report = rig.collect(MAJOR)
+    assert report.failure is not None
+    assert (report.deleted_logs, report.compacted_logs) == (0, 0)
+    assert set(logs) <= set(rig.log_names())

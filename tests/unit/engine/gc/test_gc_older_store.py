@@ -7,7 +7,7 @@ import pytest
 from bkctl.codec.ledger_data import encode_ledger_key
 from bkctl.errors import ConnectionFailedError
 from bkctl.kvstore.base import Delete
-from tests.unit.engine.gc.gc_rig import MAJOR, opened
+from tests.unit.engine.gc.gc_rig import MAJOR, GcRig, opened
 
 
 def test_a_store_that_was_brought_back_from_an_older_copy_deletes_nothing() -> None:
@@ -76,16 +76,49 @@ def test_a_ledger_that_has_a_row_alone_shows_an_older_store_too() -> None:
     assert 7 in rig.storage.ledgers
 
 
-def test_a_ledger_that_lost_its_row_shows_an_older_store_too() -> None:
+def without_row(ledger: int) -> GcRig:
+    """Ledger 1, and another one whose row is lost; its locations are there."""
     rig = opened()
-    rig.fill([1, 7])
-    rows = rig.ledger_rows
-    rig.storage.ledgers.flush()
-    rows.write([Delete(encode_ledger_key(7))], sync=True)
+    rig.fill([1, ledger])
+    rig.ledger_rows.write([Delete(encode_ledger_key(ledger))], sync=True)
     rig = rig.after_crash()
-    assert 7 not in rig.storage.ledgers
+    assert ledger not in rig.storage.ledgers
+    return rig
+
+
+def test_a_ledger_that_lost_its_row_shows_an_older_store_too() -> None:
+    rig = without_row(7)
     rig.cluster.live.remove(7)
     rig.cluster.upcoming = 7
     report = rig.collect(MAJOR)
     assert (report.held_deletions, report.deleted_logs) == (1, 0)
     rig.check(7)
+
+
+def no_answer(ledger: int) -> bool:
+    raise ConnectionFailedError(f"down at {ledger}")
+
+
+def test_a_ledger_whose_own_read_has_no_answer_is_not_gone() -> None:
+    """It was listed well, without the ledger."""
+    rig = opened()
+    rig.fill([1, 2])
+    rig.cluster.live.remove(2)
+    rig.cluster.exists = no_answer  # type: ignore[method-assign]
+    report = rig.collect(MAJOR)
+    assert (report.deleted_ledgers, report.deleted_logs, report.listing_failed) == (0, 0, "down at 2")
+    rig.check(2)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_bytes_of_a_ledger_that_lost_its_row_stay_while_its_read_has_no_answer(listed: bool) -> None:
+    rig = without_row(7)
+    if listed:
+        rig.cluster.is_kept_here = no_answer  # type: ignore[method-assign]
+    else:
+        rig.cluster.live.remove(7)
+        rig.cluster.exists = no_answer  # type: ignore[method-assign]
+    for _ in range(2):
+        report = rig.collect(MAJOR)
+        assert (report.deleted_logs, report.compacted_logs, report.listing_failed) == (0, 0, "down at 7")
+        rig.check(7)
