@@ -209,7 +209,10 @@ class _Search:
         if cluster is not None and is_lost is not None and not logs:
             trace = _without_file(fs, place, cluster, is_lost)
             return None if trace is None else found(*trace[:3], logs_lost=True, shows=trace.shows)
-        if cluster is None or (parts.get(LEDGERS) != "gone" and not place.kind.has_file_per_ledger):
+        if cluster is None or is_lost is not None:
+            # Files of other directories are there: which ledgers are gone only their records would show.
+            return None
+        if parts.get(LEDGERS) != "gone" and not place.kind.has_file_per_ledger:
             return None
         begins = partial(self._begins, place)
         placed = _placed(fs, place, cluster, self._journals, of_place, begins)

@@ -547,33 +547,44 @@ def test_an_accepted_loss_that_the_cluster_alone_knows_waits_for_its_answer(
         assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
 
 
-def test_one_of_several_directories_of_index_files_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("emptied", ["index0", "index1"])
+def test_one_of_several_directories_of_index_files_is_lost(tmp_path: Path, emptied: str) -> None:
     """It was emptied, and its cookie put back; its ledgers are in the logs still, and in the cluster."""
     keys = {
         "ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
         "indexDirectories": f"{tmp_path}/index0,{tmp_path}/index1",
     }
-    bookie = written(tmp_path, **keys)
-    place_on(bookie, LEDGER + 1)
-    for index in ("index0", "index1"):
-        if list((tmp_path / index).rglob(f"{LEDGER}.idx")):
-            # Of a ledger that was deleted nothing is lost.
-            shutil.rmtree(tmp_path / index / "current/0")
-            with bookie:
-                pass
-            place_on(bookie, LEDGER)
-            shutil.rmtree(tmp_path / index / "current/0")
+    bookie = EmbeddedBookie(tmp_path, overrides=keys)
+    ledgers = one_in_each(tmp_path, bookie)
+    lost, kept = ledgers.pop(emptied), *ledgers.values()
+    place_on(bookie, kept)
+    shutil.rmtree(tmp_path / emptied / "current/0")
+    # Of a ledger that was deleted nothing is lost.
+    with bookie:
+        pass
+    place_on(bookie, lost)
+    shutil.rmtree(tmp_path / emptied / "current/0")
     for _ in range(2):
-        with pytest.raises(RefusedError, match=rf"index[01]/current is empty.*ledger {LEDGER}, .*was lost"):
+        with pytest.raises(RefusedError, match=rf"{emptied}/current is empty.*ledger {lost}, .*was lost"):
             bookie.start()
     with EmbeddedBookie(tmp_path, overrides=keys, accept_loss=True) as accepting:
         assert accepting.report is not None
         assert accepting.report.recovery.lost_indexes == 1
         with DemoClient(accepting.port) as client:
-            assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
-            assert client.read(LEDGER + 1, range(1)).bodies
+            assert client.read(lost, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+            assert client.read(kept, range(1)).bodies
     with bookie:
         pass
+
+
+def one_in_each(path: Path, bookie: EmbeddedBookie) -> dict[str, int]:
+    """Write ledgers; return one by directory of index files."""
+    with bookie, DemoClient(bookie.port) as client:
+        for ledger in range(LEDGER, LEDGER + 8):
+            assert client.add(ledger, range(10)).done == list(range(10))
+    files = {file.relative_to(path).parts[0]: int(file.stem, 16) for file in path.rglob("*.idx")}
+    assert len(files) == 2
+    return files
 
 
 def test_index_files_that_are_lost_with_all_logs_show_in_mark_and_cluster(tmp_path: Path) -> None:
