@@ -23,7 +23,7 @@ from bkctl.metadata.api import (
     SessionListener,
     VersionConflictError,
 )
-from bkctl.metadata.subscription import Subscription
+from bkctl.metadata.subscription import Subscription, Subscriptions
 from bkctl.metadata.tree import (
     NodeExistsError,
     NodeMissingError,
@@ -245,18 +245,9 @@ class TreeRegistrationManager:
         return watch
 
     def watch_registrations(self, changed: Callable[[], None]) -> Subscription:
-        return _FolderWatches(
+        return Subscriptions(
             [self._tree.watch_children(folder, changed) for folder in self._folders.values()]
         )
-
-
-class _FolderWatches:
-    def __init__(self, watches: list[Subscription]) -> None:
-        self._watches = watches
-
-    def close(self) -> None:
-        for watch in self._watches:
-            watch.close()
 
 
 class _BookieWatch:

@@ -33,7 +33,7 @@ from bkctl.errors import CorruptionError, RefusedError
 from bkctl.metadata.api import VersionConflictError
 from bkctl.metadata.autorecovery_api import LockHolder, Taken
 from bkctl.metadata.autorecovery_switches import TreeSwitches
-from bkctl.metadata.subscription import Subscription
+from bkctl.metadata.subscription import Subscription, Subscriptions
 from bkctl.metadata.tree import (
     Node,
     NodeExistsError,
@@ -224,7 +224,7 @@ class TreeUnderreplication(TreeSwitches):
 
     def watch_work(self, changed: Callable[[], None]) -> Subscription:
         folders = [self._tree.watch_children(self._path(name), changed) for name in (MARKS, LOCKS)]
-        return _Watches([*folders, self.watch_enabled(changed)])
+        return Subscriptions([*folders, self.watch_enabled(changed)])
 
     # --- who and what ---------------------------------------------------------------------------------------
 
@@ -283,17 +283,6 @@ class TreeUnderreplication(TreeSwitches):
             for name in sorted(names or ()):
                 if wanted(name) is not None:
                     yield join(path, name)
-
-
-class _Watches:
-    """Several subscriptions that are closed as one."""
-
-    def __init__(self, watches: list[Subscription]) -> None:
-        self._watches = watches
-
-    def close(self) -> None:
-        for watch in self._watches:
-            watch.close()
 
 
 def refuse_pulsars_own(tree: NodeTree, root: str) -> None:
