@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, Any
 
-from bkctl.errors import NotFoundError, StorageError, UsageError, WrongFileError
+from bkctl.errors import NotFoundError, StorageError, UsageError, WrongFileError, as_storage_errors
 
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _FILE = re.compile(r"^file:(?://(?:localhost)?)?(?=/)")
@@ -239,6 +240,17 @@ def located(text: str) -> Location:
     refuse_foreign_schemes("directory", text)
     filesystem, path = _filesystem(text)
     return Location(text if is_url(text) else local_path(text), path, filesystem)
+
+
+def new_name(folder: str, ending: str) -> str:
+    """Return a name that nobody has used of a file in a folder, which is made, or is a URL.
+
+    Raises StorageError.
+    """
+    if not is_url(folder):
+        with as_storage_errors(folder):
+            os.makedirs(folder, exist_ok=True)
+    return located(folder).text_of(f"{secrets.token_hex(8)}.{ending}")
 
 
 @lru_cache(maxsize=64)

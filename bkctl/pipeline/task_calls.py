@@ -7,20 +7,20 @@ found: answers come in any order.
 from __future__ import annotations
 
 import os
-import secrets
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, StorageError, as_storage_errors
-from bkctl.pipeline.locations import is_url, located, read_file, written_file
+from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.pipeline.locations import new_name, read_file, written_file
 from bkctl.pipeline.tables.ledger_source import read_digests
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import CookieFacts, cookie_facts
 from bkctl.pipeline.tables.registry import table_named
 from bkctl.pipeline.tables.split_file import write_splits
 from bkctl.pipeline.tables.stored_digests import store_digests
+from bkctl.pipeline.tables.unread_notes import speaks_of_file
 from bkctl.reporting import Advance
 from bkctl.scan.directory import BookieDirectory, find_directories, inspect_directory
 from bkctl.scan.index import open_index
@@ -88,7 +88,7 @@ def file_troubles(filesystem: FileSystem, task: FilesTask) -> Iterator[tuple[str
         except NotFoundError:
             continue
         except StorageError as error:
-            if error.is_denied or isinstance(error, NoSpaceError):
+            if not speaks_of_file(error):
                 raise
             yield one, str(error)
 
@@ -101,20 +101,9 @@ def note_logs(task: tuple[str, str], _: Advance) -> str:
     directory, folder = task
     ids = array("q", _log_ids(PosixFileSystem(), directory))
     name = os.fsencode(directory)
-    path = _new_name(folder, "logs")
+    path = new_name(folder, "logs")
     written_file(path, len(name).to_bytes(4, "big") + name + ids.tobytes())
     return path
-
-
-def _new_name(folder: str, ending: str) -> str:
-    """Return a name that nobody has used of a file in a folder, which is made, or is a URL.
-
-    Raises StorageError.
-    """
-    if not is_url(folder):
-        with as_storage_errors(folder):
-            os.makedirs(folder, exist_ok=True)
-    return located(folder).text_of(f"{secrets.token_hex(8)}.{ending}")
 
 
 def count_gone(note: str, _: Advance) -> int:
@@ -135,7 +124,7 @@ def plan_table(task: tuple[str, tuple[str, ...], TableOptions, str], _: Advance)
     """Plan the reading of a table over paths into a new file of a folder, which may be a URL; its name, how
     many splits, and how much there is to read. Raises what planning raises."""
     table, paths, options, folder = task
-    path = _new_name(folder, "splits")
+    path = new_name(folder, "splits")
     return path, *write_splits(path, table_named(table).plan(paths, options))
 
 
@@ -146,7 +135,7 @@ def put_digests_aside(task: tuple[TableOptions, str], _: Advance) -> str:
     metadata does.
     """
     options, folder = task
-    path = _new_name(folder, "digests")
+    path = new_name(folder, "digests")
     known = read_digests(PosixFileSystem(), replace(options, ledgers=()))
     store_digests(known, path, options.digest_secret)
     return path

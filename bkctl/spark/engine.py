@@ -241,10 +241,12 @@ def _with_absolute_paths(options: TableOptions) -> TableOptions:
     metadata = options.metadata
     if metadata is not None and not is_uri(metadata):
         metadata = os.path.abspath(metadata)
-    left_out = (
-        frozenset(map(os.path.abspath, paths)) for paths in (options.without_indexes, options.without_files)
+    return replace(
+        options,
+        metadata=metadata,
+        without_indexes=frozenset(map(os.path.abspath, options.without_indexes)),
+        without_files=frozenset(map(os.path.abspath, options.without_files)),
     )
-    return replace(options, metadata=metadata, without_indexes=next(left_out), without_files=next(left_out))
 
 
 def option_texts(options: TableOptions) -> dict[str, str]:

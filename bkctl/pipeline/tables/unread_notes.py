@@ -8,8 +8,6 @@ So the task that reads a file leaves a note of it in a folder of the table's own
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,11 +15,11 @@ from posixpath import basename
 
 from bkctl.codec.entrylog import parse_log_name
 from bkctl.codec.journal import parse_journal_name
-from bkctl.errors import NoSpaceError, StorageError, as_storage_errors
-from bkctl.pipeline.locations import is_url, located, read_file, written_file
+from bkctl.errors import NoSpaceError, StorageError
+from bkctl.pipeline.locations import located, new_name, read_file, written_file
 from bkctl.pipeline.tables.options import TableOptions
 
-_ENDING = ".unread"
+_ENDING = "unread"
 _Range = tuple[int, int]
 
 
@@ -41,25 +39,28 @@ class UnreadFile:
 
 def note_unread(options: TableOptions, found: UnreadFile) -> None:
     """Leave a note, where somebody wants to know. Raises StorageError."""
-    folder = options.unread_notes
-    if folder is None:
-        return
-    if not is_url(folder):
-        with as_storage_errors(folder):
-            os.makedirs(folder, exist_ok=True)
-    # Another attempt of the same task may write its own at the same time.
-    written_file(located(folder).text_of(secrets.token_hex(8) + _ENDING), json.dumps(asdict(found)).encode())
+    if options.unread_notes is not None:
+        # Another attempt of the same task may write its own at the same time.
+        written_file(new_name(options.unread_notes, _ENDING), json.dumps(asdict(found)).encode())
+
+
+def speaks_of_file(error: StorageError) -> bool:
+    """Return whether an error says something of the file that was to be opened.
+
+    It does not where the system refuses the file to this user, or has no descriptor left.
+    """
+    return not (error.is_denied or isinstance(error, NoSpaceError))
 
 
 def note_unopened(options: TableOptions, path: str, error: StorageError) -> bool:
     """Leave a note of a file that cannot be opened; return False where the error has to be raised.
 
-    It has to be where nobody reads notes, and where it says nothing of an entry log or a journal: the system
-    refuses the file to this user, has no descriptor left, or the error is of something else.
+    It has to be where nobody reads notes, and where it says nothing of an entry log or a journal
+    (:func:`speaks_of_file`), or is of something else.
     """
     name = basename(error.path or "")
     is_ours = error.path == path or parse_journal_name(name) is not None or parse_log_name(name) is not None
-    if options.unread_notes is None or error.is_denied or isinstance(error, NoSpaceError) or not is_ours:
+    if options.unread_notes is None or not speaks_of_file(error) or not is_ours:
         return False
     why = str(error) if error.path == path else f"{path} is not read: {error}"
     note_unread(options, UnreadFile(path, why, opened=False))
@@ -84,6 +85,6 @@ def _notes(folder: str) -> Iterator[UnreadFile]:
     place = located(folder)
     for name in place.names():
         # A note that is cut short is of an attempt that was ended: another one has left its own.
-        if name.endswith(_ENDING):
+        if name.endswith(f".{_ENDING}"):
             with suppress(ValueError):
                 yield UnreadFile(**json.loads(read_file(place.text_of(name))))
