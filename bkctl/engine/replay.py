@@ -42,6 +42,7 @@ from bkctl.engine.lost_index_limbo import put_in_limbo
 from bkctl.engine.replay_report import DAMAGES_MAX, ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.errors import StorageError
+from bkctl.scan.directory import journal_ids
 from bkctl.scan.lost_marks import marks_are_lost
 from bkctl.vfs import WritableFileSystem
 
@@ -77,7 +78,6 @@ class Replay:
         self._clock = clock
         self._accept_loss = accept_loss
         self._lost_indexes = lost_indexes
-        self._marks_lost = False
         #: Where the records of each journal directory end, None where none was read.
         self.records_ends: list[LastMark | None] = []
         #: Numbers of the journal directories of which a loss was accepted.
@@ -100,10 +100,11 @@ class Replay:
                 storage.note_written()
         for lost in self._lost_indexes:
             self._accept(lost)
-        # Before a replay fills logs.
-        places = [path for storage in self._storages for path in storage.index_place.logs]
-        self._marks_lost = marks_are_lost(self._filesystem, places)
-        ends = [self._replay(number, path) for number, path in enumerate(self._journal_directories)]
+        marks_lost = self._are_marks_lost()  # before a replay fills logs
+        ends = [
+            self._replay(number, path, marks_lost=marks_lost)
+            for number, path in enumerate(self._journal_directories)
+        ]
         if self._lossy or self._ledgers.without_rows:
             self._ledgers.add_those_kept_here(self._lossy, len(self._journal_directories))
         self._note_keyless()
@@ -154,7 +155,14 @@ class Replay:
             self._ledgers.without_rows.add(self._storages[lost.number])
         put_in_limbo(self._filesystem, lost, self._journal_directories, self._ledgers)
 
-    def _replay(self, number: int, directory: str) -> ReplayedEnd | None:
+    def _are_marks_lost(self) -> bool:
+        """Return whether the ledger directories lost their marks, where a journal directory is empty."""
+        if all(journal_ids(self._filesystem, path) for path in self._journal_directories):
+            return False
+        places = [path for storage in self._storages for path in storage.index_place.logs]
+        return marks_are_lost(self._filesystem, places)
+
+    def _replay(self, number: int, directory: str, *, marks_lost: bool) -> ReplayedEnd | None:
         """Replay one journal directory; the end of its last file, None without files."""
         replay = JournalReplay(
             self._filesystem,
@@ -165,7 +173,7 @@ class Replay:
             self._report,
             accept_loss=self._accept_loss,
         )
-        end = replay.run(self._marks.read(number), marks_lost=self._marks_lost)
+        end = replay.run(self._marks.read(number), marks_lost=marks_lost)
         if replay.lossy:
             self._lossy.add(number)
         return end

@@ -151,8 +151,7 @@ class HeaderRows:
     def _write(self, ledger: int, header: FileInfoHeader) -> None:
         assert self._to_write is not None, "the rows were opened to be changed"
         if self._homes.header(ledger) is None:
-            if len(self._homes.directories) > 1:
-                settle_names(self._to_write, self._homes.directories, ledger)
+            settle_names(self._to_write, self._homes.directories, ledger)
             LedgerFile.create(self._to_write, self._homes.directory(ledger), ledger, header).close()
             return
         with closing(LedgerFile.open(self._to_write, self._homes.paths[ledger])) as file:

@@ -192,7 +192,7 @@ class IndexFiles:
         """Make a file in the next directory that has room. Raises NoSpaceError when none has."""
         failed: NoSpaceError | None = None
         folder = dirname(index_path(ledger))
-        if len(self.directories) > 1 and folder not in self._settled:
+        if folder not in self._settled:
             # Removals since then are durable, or their ledgers unsettled.
             settle_names(self._filesystem, self.directories, ledger)
             self._settled.add(folder)

@@ -72,8 +72,11 @@ def settle_names(filesystem: WritableFileSystem, directories: Sequence[str], led
     """Make durable that a ledger has no file in any directory, before it gets one.
 
     A bookie may have ended because the removal of its file could not be made durable. The name is gone until
-    a power cut brings it back, beside the new one. Raises StorageError.
+    a power cut brings it back, beside the new one. With one directory there are never two of a name. Raises
+    StorageError.
     """
+    if len(directories) < 2:
+        return
     for directory in directories:
         folder = dirname(join(directory, index_path(ledger)))
         if filesystem.status(folder) is not None:
