@@ -7,6 +7,7 @@ Rows of ledgers and of entries have the keys and values that DbLedgerStorage giv
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from posixpath import basename, join
 from typing import Protocol
@@ -91,6 +92,11 @@ class IndexDatabases:
     read: Callable[[str], KeyValueReader]
     write: Callable[[str], KeyValueStore]
 
+    def is_unused(self, path: str) -> bool:
+        """Return whether a database was never written to. Raises CorruptionError, StorageError."""
+        with closing(self.read(path)) as store:
+            return store.never_written
+
 
 def rocks_databases() -> IndexDatabases:
     """Return the databases on disk."""
@@ -131,12 +137,9 @@ class StoppedIndex:
         """
         if not self._space.kind.has_databases:
             return
-        store = self._databases.read(self._database(LEDGERS))
-        try:
-            if store.never_written:
-                raise RefusedError(f"{store.path}: has no row; rebuild the index first: bkctl index rebuild")
-        finally:
-            store.close()
+        path = self._database(LEDGERS)
+        if self._databases.is_unused(path):
+            raise RefusedError(f"{path}: has no row; rebuild the index first: bkctl index rebuild")
 
     def entries(self) -> EntryRows:
         """Return the rows of entries, to be read; nothing is written."""

@@ -34,7 +34,7 @@ def refuse_lost_rows(fs: FileSystem, bookie: StoppedBookie, databases: IndexData
         return {
             name: "empty"
             for name, path in paths.items()
-            if is_key_value_store(fs, path) and _is_unused(databases, path)
+            if is_key_value_store(fs, path) and databases.is_unused(path)
         }
 
     lost = find_lost_indexes(
@@ -44,11 +44,3 @@ def refuse_lost_rows(fs: FileSystem, bookie: StoppedBookie, databases: IndexData
         empty,
     )
     refuse_lost_indexes(fs, lost)
-
-
-def _is_unused(databases: IndexDatabases, path: str) -> bool:
-    store = databases.read(path)
-    try:
-        return store.never_written
-    finally:
-        store.close()

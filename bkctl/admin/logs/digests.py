@@ -40,10 +40,7 @@ def digest_book(
     """
     known: Mapping[int, Digester] | None = None
     if metadata_file is not None or find is not None:
-        clusters = _clusters(filesystem, beside)
-        source: object = find
-        if isinstance(source, OfCluster) and clusters:
-            _refuse_others(source.instance_id, clusters, "the metadata store")
+        clusters = _clusters_of(filesystem, beside, find)
         dumped = {} if metadata_file is None else _known(filesystem, metadata_file, password, clusters)
         known = dumped if find is None else _FoundDigests(dumped, find, password)
     forced = None
@@ -90,11 +87,15 @@ class LedgersMetadata:
 
     def naming(self, bookie: str | None) -> Iterator[int]:
         """Yield the ledgers whose metadata name a bookie, all where it is not known. Raises as ``find``."""
-        source: object = self._find
-        every = source.every() if isinstance(source, EveryMetadata) else iter(())
-        for ledger, metadata in chain(self._dumped.items(), every):
+        for ledger, metadata in chain(self._dumped.items(), every_metadata(self._find)):
             if bookie is None or names(metadata, bookie):
                 yield ledger
+
+
+def every_metadata(find: FindMetadata | None) -> Iterator[tuple[int, LedgerMetadata]]:
+    """Return every ledger that ``find`` can list; none where it cannot. Raises what the store raises."""
+    source: object = find
+    return source.every() if isinstance(source, EveryMetadata) else iter(())
 
 
 def metadata_finder(
@@ -113,10 +114,7 @@ def metadata_finder(
         return None
     from bkctl.scan.metadata_dump import load_metadata_dump
 
-    clusters = _clusters(filesystem, beside)
-    source: object = find
-    if isinstance(source, OfCluster) and clusters:
-        _refuse_others(source.instance_id, clusters, "the metadata store")
+    clusters = _clusters_of(filesystem, beside, find)
     if metadata_file is None:
         return LedgersMetadata({}, find)
     dump = load_metadata_dump(filesystem, metadata_file)
@@ -144,15 +142,22 @@ def _known(
     return digesters_of(dump.ledgers, password)
 
 
-def _clusters(filesystem: FileSystem, directories: Iterable[str]) -> list[str]:
-    """Return the instance ids in the cookies of directories; a cookie that cannot be read says nothing."""
+def _clusters_of(filesystem: FileSystem, directories: Iterable[str], find: FindMetadata | None) -> list[str]:
+    """Return the instance ids in the cookies of directories; a cookie that cannot be read says nothing.
+
+    Raises RefusedError where ``find`` asks another cluster.
+    """
     found: set[str] = set()
     for directory in set(directories):
         with suppress(CorruptionError, StorageError):
             cookie = cookie_in(filesystem, [directory])
             if cookie is not None and cookie.instance_id:
                 found.add(cookie.instance_id)
-    return sorted(found)
+    clusters = sorted(found)
+    source: object = find
+    if isinstance(source, OfCluster) and clusters:
+        _refuse_others(source.instance_id, clusters, "the metadata store")
+    return clusters
 
 
 def _refuse_others(instance_id: str | None, clusters: Iterable[str], name: str) -> None:

@@ -6,13 +6,14 @@ Where nothing is left that would show it, the metadata store is asked, as a star
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
 
 from bkctl.admin.doctor.checks.journals import journal_places
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
 from bkctl.admin.ledgers.known_ledgers import names
-from bkctl.admin.logs.digests import EveryMetadata, FindMetadata
+from bkctl.admin.logs.digests import FindMetadata, every_metadata
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.engine.ledger_storage import IndexPlace
@@ -90,9 +91,13 @@ class _PlacedByStore:
         return metadata is not None and names(metadata, self._bookie)
 
     def all_kept(self) -> Iterator[int]:
-        source: object = self._find
-        every = source.every() if isinstance(source, EveryMetadata) else iter(())
-        return (ledger for ledger, metadata in every if names(metadata, self._bookie))
+        return iter(self._kept)
+
+    @cached_property
+    def _kept(self) -> list[int]:
+        # Once, however many directories have lost their index.
+        every = every_metadata(self._find)
+        return [ledger for ledger, metadata in every if names(metadata, self._bookie)]
 
 
 def _placed(exam: Examination) -> _PlacedByStore | None:
