@@ -75,10 +75,10 @@ class AnswerQueue:
                     report("waking the loop for answers", error)
 
     def _wake_loop(self, *, at_once: bool) -> None:
-        if not at_once or not self._is_on_loop():
+        if at_once and self._is_on_loop():
+            self._drain()
+        else:
             self._loop.call_soon_threadsafe(self._drain)
-            return
-        self._drain()
 
     def _is_on_loop(self) -> bool:
         try:
