@@ -77,6 +77,36 @@ class Gate:
         assert self.reached.wait(SECONDS), "nobody came to the gate"
 
 
+class ThreadsSink(RecordingSink):
+    """Keeps the threads that answered, and does something before each good answer."""
+
+    def __init__(self, first: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.threads: list[str] = []
+        self._first = first
+
+    def journaled(self, batches: list[JournalBatch]) -> None:
+        self.threads.append(threading.current_thread().name)
+        self._first()
+        super().journaled(batches)
+
+    def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
+        self.threads.append(threading.current_thread().name)
+        super().journal_failed(batches, error)
+
+
+class GatedSink(RecordingSink):
+    """Takes no good answer before its gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Gate()
+
+    def journaled(self, batches: list[JournalBatch]) -> None:
+        self.gate(1)
+        super().journaled(batches)
+
+
 class TracedFileSystem(FaultyFileSystem):
     """Keeps (operation, last part of the path) of every call."""
 

@@ -10,13 +10,14 @@ import threading
 import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine.journal import Journal, JournalBatch
+from bkctl.engine.journal import Journal
 from bkctl.errors import BkctlError, NoSpaceError, StorageError
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem, FileOperation
 from tests.support.journal_rig import (
     CURRENT,
     SECONDS,
     Gate,
+    GatedSink,
     RecordingSink,
     batch_of,
     bodies_in,
@@ -156,16 +157,7 @@ def test_a_failed_sync_is_not_tried_again() -> None:
 
 
 def test_a_written_batch_whose_sync_fails_before_its_answer_is_no_success() -> None:
-    class Slow(RecordingSink):
-        def __init__(self) -> None:
-            super().__init__()
-            self.gate = Gate()
-
-        def journaled(self, batches: list[JournalBatch]) -> None:
-            self.gate(1)
-            super().journaled(batches)
-
-    slow, sink = Slow(), RecordingSink()
+    slow, sink = GatedSink(), RecordingSink()
     system = FaultyFileSystem(memory())
     told = threading.Event()
     with running(system, NO_ZEROS, on_failure=lambda _error: told.set()) as journal:
@@ -201,9 +193,17 @@ def test_the_failure_is_told_once_and_may_stop_the_journal_itself() -> None:
     assert sink.failed_contexts == [0]
 
 
-def test_a_caller_that_waits_for_room_is_told_when_there_will_be_none() -> None:
+@pytest.mark.parametrize(
+    ("rule", "refusal"),
+    [
+        (FaultRule("write", ".txn", first=2, latency_s=1), StorageError),
+        (FaultRule("write", ".txn", first=2, count=1, latency_s=1, error_number=errno.ENOSPC), NoSpaceError),
+    ],
+    ids=["there will be none", "the disk is full"],
+)
+def test_a_caller_that_waits_for_room_is_told(rule: FaultRule, refusal: type[StorageError]) -> None:
+    """It hears why by its next append; where the disk is full nothing else would wake it."""
     gate = Gate()
-    rule = FaultRule("write", ".txn", first=2, latency_s=1)
     system = FaultyFileSystem(memory(), [rule], sleep=gate)
     sink = RecordingSink()
     announced = threading.Event()
@@ -215,26 +215,7 @@ def test_a_caller_that_waits_for_room_is_told_when_there_will_be_none() -> None:
         gate.opened.set()
         assert announced.wait(SECONDS)
         assert journal.has_room(44, 1)
-        with pytest.raises(StorageError):
-            journal.append(batch_of([body(1, 0)], sink))
-
-
-def test_a_caller_that_waits_for_room_is_told_when_the_disk_is_full() -> None:
-    """It hears of that by its next append; nothing else would wake it."""
-    gate = Gate()
-    rule = FaultRule("write", ".txn", first=2, count=1, latency_s=1, error_number=errno.ENOSPC)
-    system = FaultyFileSystem(memory(), [rule], sleep=gate)
-    sink = RecordingSink()
-    announced = threading.Event()
-    with running(system, JournalSettings(preallocation_bytes=0, queue_entries_max=1)) as journal:
-        journal.on_room = announced.set
-        journal.append(batch_of([body(1, 0)], sink))
-        gate.await_reached()
-        assert not journal.has_room(44, 1)
-        gate.opened.set()
-        assert announced.wait(SECONDS)
-        assert journal.has_room(44, 1)
-        with pytest.raises(NoSpaceError):
+        with pytest.raises(refusal):
             journal.append(batch_of([body(1, 0)], sink))
 
 

@@ -25,6 +25,7 @@ from tests.support.journal_records import entry_record
 from tests.support.journal_rig import (
     CURRENT,
     Gate,
+    GatedSink,
     RecordingSink,
     TracedFileSystem,
     batch_of,
@@ -307,14 +308,7 @@ def test_the_force_write_queue_is_bounded() -> None:
 
 
 def test_while_the_callback_stage_is_full_nothing_is_written() -> None:
-    class Slow(RecordingSink):
-        gate = Gate()
-
-        def journaled(self, batches: list[JournalBatch]) -> None:
-            self.gate(1)
-            super().journaled(batches)
-
-    sink = Slow()
+    sink = GatedSink()
     settings = JournalSettings(preallocation_bytes=0, buffered_bytes_max=0, callback_groups_max=1)
     with running(memory(), settings) as journal:
         journal.append(batch_of([body(1, 0)], sink, 0))
@@ -332,14 +326,7 @@ def test_while_the_callback_stage_is_full_nothing_is_written() -> None:
 def test_writing_goes_on_when_the_callback_thread_has_made_room() -> None:
     """Nobody appends any more, and nothing is being synced: that thread alone can tell."""
 
-    class Slow(RecordingSink):
-        gate = Gate()
-
-        def journaled(self, batches: list[JournalBatch]) -> None:
-            self.gate(1)
-            super().journaled(batches)
-
-    sink = Slow()
+    sink = GatedSink()
     settings = JournalSettings(preallocation_bytes=0, buffered_bytes_max=0, callback_groups_max=1)
     with running(memory(), settings) as journal:
         journal.append(batch_of([body(1, 0)], sink, 0, after_write=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import random
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -21,6 +20,7 @@ from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.grades import times
 from tests.support.journal_rig import (
     RecordingSink,
+    ThreadsSink,
     TracedFileSystem,
     batch_of,
     bodies_in,
@@ -35,24 +35,6 @@ from tests.support.waiting import until
 
 AT_ONCE = JournalSettings(preallocation_bytes=0, flush_when_queue_empty=True)
 HERE = threading.current_thread().name
-
-
-class ThreadsSink(RecordingSink):
-    """Keeps the threads that answered, and does something before each answer."""
-
-    def __init__(self, first: Callable[[], object] = lambda: None) -> None:
-        super().__init__()
-        self.threads: list[str] = []
-        self._first = first
-
-    def journaled(self, batches: list[JournalBatch]) -> None:
-        self.threads.append(threading.current_thread().name)
-        self._first()
-        super().journaled(batches)
-
-    def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
-        self.threads.append(threading.current_thread().name)
-        super().journal_failed(batches, error)
 
 
 def append(journal: Journal, sink: RecordingSink, entry: int, size_bytes: int = 40) -> None:

@@ -18,6 +18,7 @@ from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.support.journal_rig import (
     Gate,
     RecordingSink,
+    ThreadsSink,
     TracedFileSystem,
     batch_of,
     body,
@@ -28,22 +29,6 @@ from tests.support.journal_rig import (
 from tests.support.waiting import until
 
 NO_ZEROS = JournalSettings(preallocation_bytes=0)
-
-
-class ThreadsSink(RecordingSink):
-    """Keeps what the disk was asked for before each answer, and the threads that answered."""
-
-    def __init__(self, system: TracedFileSystem | None = None) -> None:
-        super().__init__()
-        self.threads: list[str] = []
-        self.last_calls: list[str] = []
-        self._system = system
-
-    def journaled(self, batches: list[JournalBatch]) -> None:
-        self.threads.append(threading.current_thread().name)
-        if self._system is not None:
-            self.last_calls.append(self._system.trace[-1][0])
-        super().journaled(batches)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +42,8 @@ class ThreadsSink(RecordingSink):
 )
 def test_it_is_durable_before_its_answer_and_the_mark_has_moved(settings: JournalSettings) -> None:
     system = TracedFileSystem(memory())
-    sink = ThreadsSink(system)
+    last_calls: list[str] = []
+    sink = ThreadsSink(lambda: last_calls.append(system.trace[-1][0]))
     with running(system, settings) as journal:
         marks = [journal.mark]
         for entry in range(5):
@@ -65,7 +51,7 @@ def test_it_is_durable_before_its_answer_and_the_mark_has_moved(settings: Journa
             sink.wait_for(entry + 1)
             marks.append(journal.mark)
         assert sink.threads == ["journal-0"] * 5
-        assert sink.last_calls == ["sync"] * 5
+        assert last_calls == ["sync"] * 5
         assert sink.journaled_contexts == list(range(5))
         assert marks == sorted(set(marks))
         meters = journal.meters
@@ -87,13 +73,14 @@ def test_however_many_entries_it_has() -> None:
 
 def test_also_when_its_file_is_full() -> None:
     system = TracedFileSystem(memory())
-    sink = ThreadsSink(system)
+    last_calls: list[str] = []
+    sink = ThreadsSink(lambda: last_calls.append(system.trace[-1][0]))
     with running(system, JournalSettings(preallocation_bytes=0, size_bytes_max=600)) as journal:
         for entry in range(3):
             journal.append(batch_of([body(1, entry)] * 8, sink, entry))
             sink.wait_for(entry + 1)
         assert sink.threads == ["journal-0"] * 3
-        assert sink.last_calls == ["sync"] * 3
+        assert last_calls == ["sync"] * 3
         assert journal.meters.rolls >= 2
 
 

@@ -162,6 +162,21 @@ def test_an_accepted_loss_that_was_cut_off_behind_the_opening_is_seen_again(
         assert "ACCEPTED_LOSS" not in os.listdir(current)
 
 
+def cut_off_a_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a bookie with ``--accept-loss``, and end that behind some of the rows in limbo."""
+    monkeypatch.setattr(rows_of_ledgers, "OPERATIONS_MAX", 1)
+
+    def opened(path: str, profile: StoreProfile) -> FaultyStore:
+        is_hit = path.endswith("/ledgers")
+        return FaultyStore(open_store(path, profile, create=True), [StoreFaultRule("write", 3)] * is_hit)
+
+    settings = settings_of(path, 1)
+    cut_off = Bookie(settings, filesystem=PosixFileSystem(), clock=SystemClock(), open_store=opened)
+    with pytest.raises(StorageError):
+        cut_off.start(accept_loss=True)
+    cut_off.stop()
+
+
 @pytest.mark.parametrize("emptied", [False, True], ids=["gone", "empty"])
 def test_an_accepted_loss_of_which_some_rows_were_written_is_seen_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Run, *, emptied: bool
@@ -169,17 +184,7 @@ def test_an_accepted_loss_of_which_some_rows_were_written_is_seen_again(
     """A database with some of the rows in limbo was written to; the other ledgers are "no such ledger"."""
     bookie = TruthfulBookie.make(tmp_path, "db", 1)
     lose(bookie.current(), ("ledgers", "locations"), emptied=emptied)
-    monkeypatch.setattr(rows_of_ledgers, "OPERATIONS_MAX", 1)
-
-    def opened(path: str, profile: StoreProfile) -> FaultyStore:
-        is_hit = path.endswith("/ledgers")
-        return FaultyStore(open_store(path, profile, create=True), [StoreFaultRule("write", 3)] * is_hit)
-
-    settings = settings_of(tmp_path, 1)
-    cut_off = Bookie(settings, filesystem=PosixFileSystem(), clock=SystemClock(), open_store=opened)
-    with pytest.raises(StorageError):
-        cut_off.start(accept_loss=True)
-    cut_off.stop()
+    cut_off_a_start(tmp_path, monkeypatch)
     with pytest.raises(RefusedError, match=r"ACCEPTED_LOSS says .*index rebuild"), started(tmp_path, 1):
         pass
     assert run_cli("index", "rebuild", bookie.current(), "--yes").exit_code in (0, 1, 3)
@@ -195,17 +200,7 @@ def test_what_a_start_that_was_cut_off_has_made_proves_nothing_to_a_rebuild(
     bookie = TruthfulBookie.make(tmp_path, "db", 1)
     lose(bookie.current(), ("ledgers", "locations"), emptied=False)
     bookie.logs()[0].unlink()
-    monkeypatch.setattr(rows_of_ledgers, "OPERATIONS_MAX", 1)
-
-    def opened(path: str, profile: StoreProfile) -> FaultyStore:
-        is_hit = path.endswith("/ledgers")
-        return FaultyStore(open_store(path, profile, create=True), [StoreFaultRule("write", 3)] * is_hit)
-
-    settings = settings_of(tmp_path, 1)
-    cut_off = Bookie(settings, filesystem=PosixFileSystem(), clock=SystemClock(), open_store=opened)
-    with pytest.raises(StorageError):
-        cut_off.start(accept_loss=True)
-    cut_off.stop()
+    cut_off_a_start(tmp_path, monkeypatch)
     rebuilt = run_cli("index", "rebuild", bookie.current(), f"--{part}", "--yes", "-o", "json")
     if part == "all":
         assert (rebuilt.exit_code, "accepted its loss was cut off" in rebuilt.stdout) == (3, True)
