@@ -96,7 +96,8 @@ class Load:
         """A window of adds to several ledgers; in v3 now and then deferred ones with a force."""
         deferred = client.connection.wire is Wire.V3 and self._chance.random() < 0.2
         sent = []
-        for _ in range(self._chance.choice((1, self._chance.randint(1, 60)))):
+        # Now and then a lone one.
+        for _ in range(1 if self._chance.random() < 0.1 else self._chance.randint(1, 60)):
             ledger = self._first + self._chance.randrange(3)
             memory = self._model.of(ledger)
             entry = len(memory.bodies)
@@ -164,7 +165,9 @@ def one_round(
     ]
     for load in loads:
         load.thread.start()
-    time.sleep(chance.choice((0.02, 0.1, 0.3, 0.6)) * (0.5 + chance.random()))
+    # The last one is not short: the load is to have done something in all.
+    pauses_s = (0.3, 0.6) if number == ROUNDS else (0.02, 0.1, 0.3, 0.6)
+    time.sleep(chance.choice(pauses_s) * (0.5 + chance.random()))
     assert bookie.is_running
     bookie.kill()
     for load in loads:
