@@ -51,7 +51,6 @@ columns_failing_crc32 = _twin.columns_failing_crc32
 join_rows = _twin.join_rows
 scan_adds = _twin.scan_adds
 scan_v3_adds = _twin.scan_v3_adds
-answer_frames = _twin.answer_frames
 scan_reads = _twin.scan_reads
 read_answers = _twin.read_answers
 read_records = _twin.read_records
@@ -93,7 +92,6 @@ __all__ = [
     "LedgerCounter",
     "LedgerUse",
     "SortedEntries",
-    "answer_frames",
     "columns_failing_crc32",
     "columns_failing_crc32c",
     "digest_words",

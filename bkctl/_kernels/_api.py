@@ -16,11 +16,11 @@ from typing import Protocol
 GRANT_BYTES = 28
 
 #: The number of this interface. A compiled twin that was built with another one is not used.
-API = 8
+API = 9
 
-#: Keys, records, and of adds with the same grant that stand side by side: the grants (28 bytes each), columns
-#: of their highest LACs, and of the numbers of adds.
-AddColumns = tuple[bytes, bytes, bytes, bytes, bytes]
+#: Of one add or more: their number, the frames that answer "stored", records, and of adds with the same grant
+#: that stand side by side: the grants (28 bytes each), columns of their highest LACs, and of their numbers.
+AddColumns = tuple[int, bytes, bytes, bytes, bytes, bytes]
 
 
 class EntryTable(Protocol):
@@ -145,19 +145,17 @@ class Kernels(Protocol):
         """Return the plain adds of protocol v2 from ``start`` on, and where they stop.
 
         They stop at the first frame that is not whole in ``data[:end]`` or no plain add. None instead of the
-        columns when an id among them is negative. ValueError for places outside of the buffer.
+        columns when there is none, or an id among them is negative. ValueError for places outside of the
+        buffer.
         """
 
-    def scan_v3_adds(self, data: bytes, start: int, end: int) -> tuple[AddColumns, bytes, int]:
-        """Return the plain adds of protocol v3 from ``start`` on, the answers "stored", and where they stop.
+    def scan_v3_adds(self, data: bytes, start: int, end: int) -> tuple[AddColumns | None, int]:
+        """Return the plain adds of protocol v3 from ``start`` on, None without any, and where they stop.
 
         They stop at the first frame that is not whole in ``data[:end]`` or not written as Java's client
         writes a plain add (``protocol.scan_v3``), or has a negative id. ValueError for places outside of the
         buffer.
         """
-
-    def answer_frames(self, head: bytes, keys: bytes) -> bytes:
-        """Return ``head`` and a key for each of ``keys``; ValueError when they are not of 16 bytes each."""
 
     @property
     def gather_entries(self) -> GatherEntries | None:

@@ -17,6 +17,7 @@ _LAC_AT = 16
 _ADD = struct.Struct(">i4s28s")
 _ADD_HEAD = b"\x02\x01\x00\x00"
 _ADD_LENGTH_MIN = 48
+_STORED_HEAD = b"\x00\x00\x00\x18\x02\x01" + bytes(6)
 _BODY_AT = 28
 _READ = struct.Struct(">i4s8s8s")
 _READ_HEAD = b"\x02\x02\x00\x00"
@@ -42,14 +43,14 @@ def scan_adds(data: bytes, start: int, end: int) -> tuple[AddColumns | None, int
         grants.append(grant)
         bodies.append(body)
         position = stop
-    if negative:
+    if negative or not bodies:
         return None, position
-    return _add_columns(grants, bodies), position
+    answers = [_STORED_HEAD + body[:_KEY_BYTES] for body in bodies]
+    return _add_columns(answers, grants, bodies), position
 
 
-def _add_columns(grants: list[bytes], bodies: list[bytes]) -> AddColumns:
-    """Return keys, records, and what is known of adds with the same grant that stand side by side."""
-    keys = b"".join([body[:_KEY_BYTES] for body in bodies])
+def _add_columns(answers: list[bytes], grants: list[bytes], bodies: list[bytes]) -> AddColumns:
+    """Return the columns of adds, with one row for those with the same grant that stand side by side."""
     records = b"".join(chain.from_iterable((_I32.pack(len(body)), body) for body in bodies))
     its_grants: list[bytes] = []
     lacs: list[int] = []
@@ -59,11 +60,12 @@ def _add_columns(grants: list[bytes], bodies: list[bytes]) -> AddColumns:
         its_grants.append(grant)
         lacs.append(max(its_lacs))
         counts.append(len(its_lacs))
-    return keys, records, b"".join(its_grants), column_of(lacs), column_of(counts)
+    joined = b"".join(answers), records, b"".join(its_grants)
+    return len(bodies), *joined, column_of(lacs), column_of(counts)
 
 
-def scan_v3_adds(data: bytes, start: int, end: int) -> tuple[AddColumns, bytes, int]:
-    """Return the plain adds of protocol v3 from ``start`` on, as columns, their answers, where they stop."""
+def scan_v3_adds(data: bytes, start: int, end: int) -> tuple[AddColumns | None, int]:
+    """Return the plain adds of protocol v3 from ``start`` on, as columns, and where they stop."""
     if not 0 <= start <= end <= len(data):
         raise ValueError("outside of the buffer")
     bodies: list[bytes] = []
@@ -75,7 +77,7 @@ def scan_v3_adds(data: bytes, start: int, end: int) -> tuple[AddColumns, bytes, 
         grants.append(grant)
         bodies.append(body)
         answers.append(_I32.pack(len(answer)) + answer)
-    return _add_columns(grants, bodies), b"".join(answers), position
+    return (_add_columns(answers, grants, bodies) if bodies else None), position
 
 
 def _v3_add(data: bytes, start: int, end: int) -> tuple[bytes, bytes, bytes, int] | None:
@@ -125,13 +127,6 @@ def _number(varint: bytes) -> int:
     if not varint:
         return -1
     return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
-
-
-def answer_frames(head: bytes, keys: bytes) -> bytes:
-    """Return ``head`` and a key for each of ``keys``, which have 16 bytes each."""
-    if len(keys) % _KEY_BYTES:
-        raise ValueError("keys have 16 bytes each")
-    return b"".join([head + keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)])
 
 
 def scan_reads(data: bytes, start: int, end: int) -> tuple[bytes | None, int]:

@@ -48,7 +48,7 @@ cdef extern from "records.h" nogil:
     void bkctl_put_be64(unsigned char *at, uint64_t value)
 
 #: See ``_api``.
-API = 8
+API = 9
 IMPL = "native"
 
 if not bkctl_prepare(True):

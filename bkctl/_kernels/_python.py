@@ -15,7 +15,6 @@ from bkctl._kernels._counters import LedgerUse as LedgerUse
 from bkctl._kernels._descriptors import read_records as read_records
 from bkctl._kernels._descriptors import send_pieces as send_pieces
 from bkctl._kernels._descriptors import write_and_sync as write_and_sync
-from bkctl._kernels._frames import answer_frames as answer_frames
 from bkctl._kernels._frames import read_answers as read_answers
 from bkctl._kernels._frames import scan_adds as scan_adds
 from bkctl._kernels._frames import scan_reads as scan_reads

@@ -72,18 +72,23 @@ static inline void bkctl_note_grant(bkctl_grant_columns *columns, const unsigned
   if (lac > columns->lacs[last]) columns->lacs[last] = lac;
 }
 
-/* Copies the adds of a stretch: keys of 16 bytes, records, and columns with room for its grants. */
-static void bkctl_copy_adds(const unsigned char *data, const bkctl_stretch *stretch, size_t start, unsigned char *keys,
-                            unsigned char *records, bkctl_grant_columns *columns) {
+/* The answer "stored": be32 24, 02 01 00 00, be32 0, the key. */
+#define BKCTL_ANSWER_BYTES 28
+
+/* Copies the adds of a stretch: their answers, records, and columns with room for its grants. */
+static void bkctl_copy_adds(const unsigned char *data, const bkctl_stretch *stretch, size_t start,
+                            unsigned char *answers, unsigned char *records, bkctl_grant_columns *columns) {
+  static const unsigned char stored[12] = {0, 0, 0, 24, 2, 1};
   size_t at = start;
   for (size_t index = 0; index < stretch->count; index++) {
     const uint32_t size = bkctl_be32(data + at) - 24;
     const unsigned char *body = data + at + BKCTL_BODY_AT;
     bkctl_note_grant(columns, data + at + BKCTL_GRANT_AT, body);
-    memcpy(keys, body, BKCTL_KEY_BYTES);
+    memcpy(answers, stored, sizeof stored);
+    memcpy(answers + sizeof stored, body, BKCTL_KEY_BYTES);
     bkctl_put_be32(records, size);
     memcpy(records + 4, body, size);
-    keys += BKCTL_KEY_BYTES;
+    answers += BKCTL_ANSWER_BYTES;
     records += 4 + (size_t)size;
     at += 28 + (size_t)size;
   }
@@ -258,21 +263,18 @@ static unsigned char *bkctl_v3_answer(unsigned char *to, const unsigned char *da
   return to + 1 + add->entry_width;
 }
 
-/* Copies the adds of a stretch as bkctl_copy_adds does, and their answers. */
+/* Copies the adds of a stretch as bkctl_copy_adds does. */
 static void bkctl_copy_v3_adds(const unsigned char *data, const bkctl_v3_stretch *stretch, size_t start, size_t end,
-                               unsigned char *keys, unsigned char *records, unsigned char *answers,
-                               bkctl_grant_columns *columns) {
+                               unsigned char *answers, unsigned char *records, bkctl_grant_columns *columns) {
   size_t at = start;
   for (size_t index = 0; index < stretch->count; index++) {
     bkctl_v3_add add;
     if (!bkctl_parse_v3_add(data, at, end, &add)) break; /* was measured: never */
     const unsigned char *body = data + add.body;
     bkctl_note_grant(columns, data + add.key, body);
-    memcpy(keys, body, BKCTL_KEY_BYTES);
     bkctl_put_be32(records, add.size);
     memcpy(records + 4, body, add.size);
     answers = bkctl_v3_answer(answers, data, &add);
-    keys += BKCTL_KEY_BYTES;
     records += 4 + (size_t)add.size;
     at = add.stop;
   }

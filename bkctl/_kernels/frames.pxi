@@ -1,7 +1,7 @@
 # Plain adds and reads in a receive buffer, and the answers to them.
 
 cdef extern from "frames.h" nogil:
-    int BKCTL_GRANT_BYTES
+    int BKCTL_GRANT_BYTES, BKCTL_ANSWER_BYTES
     ctypedef struct bkctl_stretch:
         size_t stop, count, body_bytes, grants
         int negative
@@ -25,15 +25,15 @@ cdef extern from "frames.h" nogil:
     )
     bkctl_stretch bkctl_measure_adds(const unsigned char *data, size_t start, size_t end)
     void bkctl_copy_adds(
-        const unsigned char *data, const bkctl_stretch *stretch, size_t start, unsigned char *keys,
+        const unsigned char *data, const bkctl_stretch *stretch, size_t start, unsigned char *answers,
         unsigned char *records, bkctl_grant_columns *columns,
     )
     ctypedef struct bkctl_v3_stretch:
         size_t stop, count, body_bytes, answer_bytes, grants
     bkctl_v3_stretch bkctl_measure_v3_adds(const unsigned char *data, size_t start, size_t end)
     void bkctl_copy_v3_adds(
-        const unsigned char *data, const bkctl_v3_stretch *stretch, size_t start, size_t end, unsigned char *keys,
-        unsigned char *records, unsigned char *answers, bkctl_grant_columns *columns,
+        const unsigned char *data, const bkctl_v3_stretch *stretch, size_t start, size_t end,
+        unsigned char *answers, unsigned char *records, bkctl_grant_columns *columns,
     )
 
 
@@ -44,21 +44,21 @@ def scan_adds(bytes data not None, Py_ssize_t start, Py_ssize_t end):
     # Looks at the heads only, and so is short.
     cdef bkctl_stretch found = bkctl_measure_adds(at, start, end)
     cdef Py_ssize_t count = found.count
-    if found.negative:
+    if found.negative or not count:
         return None, <Py_ssize_t>found.stop
-    cdef bytes keys = PyBytes_FromStringAndSize(NULL, count * BKCTL_KEY_BYTES)
+    cdef bytes answers = PyBytes_FromStringAndSize(NULL, count * BKCTL_ANSWER_BYTES)
     cdef bytes records = PyBytes_FromStringAndSize(NULL, found.body_bytes + 4 * count)
     cdef bytes grants = PyBytes_FromStringAndSize(NULL, found.grants * BKCTL_GRANT_BYTES)
     cdef bytes lacs = _column(found.grants), counts = _column(found.grants)
-    cdef unsigned char *to_keys = <unsigned char *><void *>PyBytes_AsString(keys)
+    cdef unsigned char *to_answers = <unsigned char *><void *>PyBytes_AsString(answers)
     cdef unsigned char *to_records = <unsigned char *><void *>PyBytes_AsString(records)
     cdef bkctl_grant_columns columns = _grant_columns(grants, lacs, counts)
     if <Py_ssize_t>found.body_bytes < _KEEP_LOCK_BYTES:
-        bkctl_copy_adds(at, &found, start, to_keys, to_records, &columns)
+        bkctl_copy_adds(at, &found, start, to_answers, to_records, &columns)
     else:
         with nogil:
-            bkctl_copy_adds(at, &found, start, to_keys, to_records, &columns)
-    return (keys, records, grants, lacs, counts), <Py_ssize_t>found.stop
+            bkctl_copy_adds(at, &found, start, to_answers, to_records, &columns)
+    return (count, answers, records, grants, lacs, counts), <Py_ssize_t>found.stop
 
 
 def scan_v3_adds(bytes data not None, Py_ssize_t start, Py_ssize_t end):
@@ -67,21 +67,21 @@ def scan_v3_adds(bytes data not None, Py_ssize_t start, Py_ssize_t end):
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(data)
     cdef bkctl_v3_stretch found = bkctl_measure_v3_adds(at, start, end)
     cdef Py_ssize_t count = found.count
-    cdef bytes keys = PyBytes_FromStringAndSize(NULL, count * BKCTL_KEY_BYTES)
-    cdef bytes records = PyBytes_FromStringAndSize(NULL, found.body_bytes + 4 * count)
+    if not count:
+        return None, <Py_ssize_t>found.stop
     cdef bytes answers = PyBytes_FromStringAndSize(NULL, found.answer_bytes)
+    cdef bytes records = PyBytes_FromStringAndSize(NULL, found.body_bytes + 4 * count)
     cdef bytes grants = PyBytes_FromStringAndSize(NULL, found.grants * BKCTL_GRANT_BYTES)
     cdef bytes lacs = _column(found.grants), counts = _column(found.grants)
-    cdef unsigned char *to_keys = <unsigned char *><void *>PyBytes_AsString(keys)
-    cdef unsigned char *to_records = <unsigned char *><void *>PyBytes_AsString(records)
     cdef unsigned char *to_answers = <unsigned char *><void *>PyBytes_AsString(answers)
+    cdef unsigned char *to_records = <unsigned char *><void *>PyBytes_AsString(records)
     cdef bkctl_grant_columns columns = _grant_columns(grants, lacs, counts)
     if <Py_ssize_t>found.body_bytes < _KEEP_LOCK_BYTES:
-        bkctl_copy_v3_adds(at, &found, start, end, to_keys, to_records, to_answers, &columns)
+        bkctl_copy_v3_adds(at, &found, start, end, to_answers, to_records, &columns)
     else:
         with nogil:
-            bkctl_copy_v3_adds(at, &found, start, end, to_keys, to_records, to_answers, &columns)
-    return (keys, records, grants, lacs, counts), answers, <Py_ssize_t>found.stop
+            bkctl_copy_v3_adds(at, &found, start, end, to_answers, to_records, &columns)
+    return (count, answers, records, grants, lacs, counts), <Py_ssize_t>found.stop
 
 
 cdef bkctl_grant_columns _grant_columns(bytes grants, bytes lacs, bytes counts):
@@ -91,21 +91,6 @@ cdef bkctl_grant_columns _grant_columns(bytes grants, bytes lacs, bytes counts):
     columns.counts = _numbers(counts)
     columns.made = 0
     return columns
-
-
-def answer_frames(bytes head not None, bytes keys not None):
-    cdef Py_ssize_t count = len(keys) // BKCTL_KEY_BYTES, head_bytes = len(head), index
-    if len(keys) % BKCTL_KEY_BYTES:
-        raise ValueError("keys have 16 bytes each")
-    cdef bytes frames = PyBytes_FromStringAndSize(NULL, count * (head_bytes + BKCTL_KEY_BYTES))
-    cdef char *to = PyBytes_AsString(frames)
-    cdef const char *from_head = PyBytes_AsString(head)
-    cdef const char *from_keys = PyBytes_AsString(keys)
-    for index in range(count):
-        memcpy(to, from_head, head_bytes)
-        memcpy(to + head_bytes, from_keys + index * BKCTL_KEY_BYTES, BKCTL_KEY_BYTES)
-        to += head_bytes + BKCTL_KEY_BYTES
-    return frames
 
 
 def scan_reads(bytes data not None, Py_ssize_t start, Py_ssize_t end):

@@ -113,7 +113,7 @@ class ServerConnection:
     @property
     def pending_bytes(self) -> int:
         """Bytes held of a frame that is not whole; below the frame limit and one piece."""
-        return len(self._received)
+        return self._received.held_bytes
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[ServerEvent]:
         """Return the events that ``data`` completes. Never raises, whatever the bytes are."""
@@ -126,6 +126,14 @@ class ServerConnection:
             return []
         events: list[ServerEvent] = []
         position = 0
+        if not self._clear_is_refused:
+            run, position = self._parser.leading_adds(whole)
+            if run is None:
+                position = 0
+            elif position == len(whole):
+                return [run]
+            else:
+                events.append(run)
         while True:
             segments, position = self._parser.parse(whole, position)
             events += segments
@@ -241,7 +249,7 @@ class ClientConnection:
     @property
     def pending_bytes(self) -> int:
         """Bytes held of a frame that is not whole."""
-        return len(self._received)
+        return self._received.held_bytes
 
     def send(self, request: Request, context: object = None) -> bytes:
         """Return the frame to send. In v3 the request gets the next txnId, in v2 its priority becomes a flag.

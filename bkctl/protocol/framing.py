@@ -77,17 +77,14 @@ class ReceiveBuffer:
     one piece more than that.
     """
 
-    __slots__ = ("_have", "_pieces", "_want", "frame_bytes_max")
+    __slots__ = ("_pieces", "_want", "frame_bytes_max", "held_bytes")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
+        #: The bytes held back.
+        self.held_bytes = 0
         self._pieces: list[bytes] = []
-        self._have = 0
         self._want = LENGTH_BYTES
-
-    def __len__(self) -> int:
-        """Return the bytes held back."""
-        return self._have
 
     def add(self, data: bytes | bytearray | memoryview) -> bytes | None:
         """Return the bytes held and ``data`` in one piece if that may be a whole frame; else keep them: None.
@@ -98,12 +95,12 @@ class ReceiveBuffer:
         if not self._pieces:
             return piece
         self._pieces.append(piece)
-        self._have += len(piece)
-        if self._have < self._want:
+        self.held_bytes += len(piece)
+        if self.held_bytes < self._want:
             return None
         whole = b"".join(self._pieces)
         self._pieces.clear()
-        self._have = 0
+        self.held_bytes = 0
         self._want = LENGTH_BYTES
         return whole
 
@@ -112,7 +109,7 @@ class ReceiveBuffer:
         if not rest:
             return
         self._pieces = [rest]
-        self._have = len(rest)
+        self.held_bytes = len(rest)
         self._want = LENGTH_BYTES
         if len(rest) >= LENGTH_BYTES:
             length: int = LENGTH.unpack_from(rest)[0]

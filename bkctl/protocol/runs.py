@@ -34,7 +34,7 @@ import dataclasses
 import struct
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, repeat
 from operator import itemgetter
@@ -55,7 +55,6 @@ _IDS = struct.Struct(">QQ")
 _ADD_HEADER = 0x02010000
 _READ_HEADER = 0x02020000
 _OK = ResultCode.OK
-_STORED_HEAD = _HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[_OK])
 _READ_OK = struct.pack(">Ii", _READ_HEADER, 0)
 _NUMBER_BYTES = 8
 #: The key of a body.
@@ -67,7 +66,8 @@ class AddRun:
     """Plain adds in order of arrival: version 2 without flags, or version 3 without flags and priority.
 
     ``grants`` are master key (20 bytes) and ledger id (8 bytes), ``keys`` the first 16 bytes of the bodies:
-    ids not negative, bodies of 24 bytes or more. ``size_bytes`` is the sum of the bodies.
+    ids not negative, bodies of 24 bytes or more. ``size_bytes`` is the sum of the bodies, ``count`` their
+    number, ``stored`` the frames that answer all adds with "stored", where these are made by now.
     """
 
     wire: Wire
@@ -76,61 +76,41 @@ class AddRun:
     bodies: list[bytes]
     tokens: list[bytes]
     size_bytes: int
+    stored: bytes | None = None
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = len(self.keys)
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return self.count
 
 
 class PackedAddRun(AddRun):
     """Plain adds as columns, made by the compiled kernels.
 
-    ``records`` are the bodies, each behind its i32 length, ``packed_keys`` the keys one behind the other.
-    After :func:`join_runs` they lie in one piece with those of other runs and are cut out when they are read.
+    ``records`` are the bodies, each behind its i32 length. After :func:`join_runs` they lie in one piece with
+    those of other runs and are cut out when they are read.
     ``packed_grants`` has the grant of adds that stand side by side once, and ``lacs`` and ``counts``, columns
     of native i64, have for each of these the highest last add confirmed of its adds, and their number.
     The lists of :class:`AddRun` are made when they are read, which hardly ever happens.
-    Adds of version 2 have no ``stored``, as their answers are made of the keys; those of version 3 bring the
-    frames that say that they are stored, one behind the other.
     """
 
-    __slots__ = (
-        "_count",
-        "_lists",
-        "_piece",
-        "_start",
-        "_stop",
-        "_tokens",
-        "counts",
-        "lacs",
-        "packed_grants",
-        "packed_keys",
-        "stored",
-    )
+    __slots__ = ("_lists", "_piece", "_start", "_stop", "_tokens", "counts", "lacs", "packed_grants")
 
-    def __init__(self, columns: AddColumns, stored: bytes | None = None) -> None:
-        self.stored = stored
-        self.packed_keys, self._piece, self.packed_grants, self.lacs, self.counts = columns
+    def __init__(self, wire: Wire, columns: AddColumns) -> None:
+        self.wire = wire
+        self.count, self.stored, self._piece, self.packed_grants, self.lacs, self.counts = columns
         self._start = 0
         self._stop = len(self._piece)
+        self.size_bytes = self._stop - LENGTH_BYTES * self.count
         self._lists: tuple[list[bytes], list[bytes], list[bytes]] | None = None
         self._tokens: list[bytes] | None = None
-        self._count = len(self.packed_keys) // _KEY_BYTES
-
-    def __len__(self) -> int:
-        return self._count
 
     @property
     def records(self) -> bytes:
         """The bodies, each behind its i32 length."""
         return self._piece[self._start : self._stop]
-
-    @property
-    def wire(self) -> Wire:  # type: ignore[override]
-        return Wire.V2 if self.stored is None else Wire.V3
-
-    @property
-    def size_bytes(self) -> int:  # type: ignore[override]
-        return self._stop - self._start - LENGTH_BYTES * self._count
 
     @property
     def grants(self) -> list[bytes]:  # type: ignore[override]
@@ -142,10 +122,11 @@ class PackedAddRun(AddRun):
 
     @property
     def tokens(self) -> list[bytes]:  # type: ignore[override]
-        if self.stored is None:
+        if self.wire is Wire.V2:
             return self._listed()[1]
         if self._tokens is None:
             # Kept: who refuses a run add by add asks for each of them.
+            assert self.stored is not None
             self._tokens = _frames(self.stored)
         return self._tokens
 
@@ -265,12 +246,8 @@ def answer_adds(wire: Wire, tokens: Sequence[bytes], code: ResultCode = ResultCo
 
 def answer_run(run: AddRun, code: ResultCode = ResultCode.OK) -> bytes:
     """Return the frames that answer all adds of a run with ``code``, joined."""
-    if isinstance(run, PackedAddRun):
-        if run.stored is None:
-            head = _STORED_HEAD if code is _OK else _HEAD.pack(_ANSWER_BYTES, _ADD_HEADER, V2_CODES[code])
-            return _kernels.answer_frames(head, run.packed_keys)
-        if code is _OK:
-            return run.stored
+    if code is _OK and run.stored is not None:
+        return run.stored
     return answer_adds(run.wire, run.tokens, code)
 
 

@@ -50,13 +50,13 @@ def are_positive(keys: list[bytes]) -> bool:
 
 
 def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
-    """Return the adds from ``start`` on, and where they stop; None when an id among them is negative.
+    """Return the adds from ``start`` on, and where they stop; None without any or when an id is negative.
 
     No frame between ``start`` and ``end`` may be over the frame limit.
     """
     if _kernels.IMPL == "native":
         columns, position = _kernels.scan_adds(data, start, end)
-        return (None if columns is None else PackedAddRun(columns)), position
+        return (None if columns is None else PackedAddRun(Wire.V2, columns)), position
     return list_adds(data, start, end)
 
 
@@ -80,7 +80,7 @@ def list_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
         add_body(data[position + 28 : stop])
         position = stop
     keys = list(map(KEY_OF, bodies))
-    if not are_positive(keys):
+    if not keys or not are_positive(keys):
         return None, position
     size_bytes = position - start - _ADD_OVERHEAD_BYTES * len(keys)
     return AddRun(Wire.V2, grants, keys, bodies, keys, size_bytes), position

@@ -107,13 +107,14 @@ def _ledger_marks(ledger: bytes) -> tuple[bytes, bytes, int]:
 
 
 def scan_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
-    """Return the adds from ``start`` on, and where they stop; None when one is not what it seemed to be.
+    """Return the adds from ``start`` on, and where they stop.
 
+    None without any, or when one is not what it seemed to be.
     No frame between ``start`` and ``end`` may be over the frame limit.
     """
     if _kernels.IMPL == "native":
-        columns, answers, position = _kernels.scan_v3_adds(data, start, end)
-        return (PackedAddRun(columns, answers) if position > start else None), position
+        columns, position = _kernels.scan_v3_adds(data, start, end)
+        return (None if columns is None else PackedAddRun(Wire.V3, columns)), position
     return list_adds(data, start, end)
 
 
@@ -158,7 +159,7 @@ def list_adds(data: bytes, start: int, end: int) -> tuple[AddRun | None, int]:
         add_entry(entry)
         position = stop
     keys = list(map(KEY_OF, bodies))
-    if not (varint.are_canonical(txns) and varint.are_canonical(entries) and are_positive(keys)):
+    if not (keys and varint.are_canonical(txns) and varint.are_canonical(entries) and are_positive(keys)):
         return None, position
     return AddRun(Wire.V3, grants, keys, bodies, tokens, sum(map(len, bodies))), position
 

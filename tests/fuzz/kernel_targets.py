@@ -213,9 +213,6 @@ def _adds(data: bytes) -> None:
                 assert _answer(native.read_answers, buffer[:8], buffer[8:]) == _answer(
                     _python.read_answers, buffer[:8], buffer[8:]
                 )
-                assert _answer(native.answer_frames, buffer[:20], buffer) == _answer(
-                    _python.answer_frames, buffer[:20], buffer
-                )
 
 
 def _records(data: bytes) -> list[bytes] | None:

@@ -270,7 +270,7 @@ def frames(data: bytes) -> None:
         try:
             for piece in pieces:
                 payloads += buffer.frames(piece)
-                assert len(buffer) < _FRAME_BYTES_MAX
+                assert buffer.held_bytes < _FRAME_BYTES_MAX
         except ProtocolError:
             payloads.append(b"closed")
         found.append(payloads)

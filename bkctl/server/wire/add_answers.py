@@ -14,7 +14,7 @@ from bkctl.engine.engine_thread import call_all, report, reported
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.errors import BkctlError
 from bkctl.metrics.latency import LatencyHistogram
-from bkctl.metrics.sizes import SizeHistogram
+from bkctl.metrics.sizes import UNIT_S, SizeHistogram
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.runs import AddRun, answer_run
 from bkctl.server.wire.answer_codes import code_of
@@ -33,7 +33,7 @@ class PendingAdds:
         self.connection = connection
         self.run = run
         self.since_s = since_s
-        self.count = len(run)
+        self.count = run.count
         self.size_bytes = run.size_bytes
 
 
@@ -153,12 +153,15 @@ class AddAnswers:
 
     def _answers_to(self, pending: Sequence[PendingAdds], code: ResultCode) -> list[Answer]:
         # Here, where an error still ends in `_lost`.
-        count = sum([one.count for one in pending])
-        size_bytes = sum([one.size_bytes for one in pending])
-        *others, last = pending
-        answers: list[Answer] = [(one.connection, partial(answer_run, one.run, code), None) for one in others]
-        ended = partial(self._ended, pending, code, count, size_bytes)
-        answers.append((last.connection, partial(answer_run, last.run, code), ended))
+        count = size_bytes = 0
+        answers: list[Answer] = []
+        for one in pending:
+            count += one.count
+            size_bytes += one.size_bytes
+            stored = one.run.stored if code is ResultCode.OK else None
+            answers.append((one.connection, stored or partial(answer_run, one.run, code), None))
+        connection, frames, _ = answers[-1]
+        answers[-1] = connection, frames, partial(self._ended, pending, code, count, size_bytes)
         return answers
 
     def _lost(self, pending: Sequence[PendingAdds]) -> None:
@@ -176,7 +179,7 @@ class AddAnswers:
                 latency, sizes = self._in_progress.latency, self._in_progress.sizes
                 for one in pending:
                     latency.add(now_s - one.since_s, one.count)
-                    sizes.add_size(one.size_bytes / one.count, one.count)
+                    sizes.add(UNIT_S * one.size_bytes / one.count, one.count)
             else:
                 self._in_progress.refused[code] += count
         finally:

@@ -25,8 +25,11 @@ class AnswerSink(Protocol):
     def write(self, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0) -> None:
         """Send frames, or drop them when the connection is gone.
 
-        Of these, so many bytes were sent before, in so many seconds.
+        Of these, so many bytes were sent before, not all, in so many seconds.
         """
+
+    def note_sent(self, size_bytes: int) -> None:
+        """Note frames that have gone to the :meth:`free_descriptor`, all of their bytes."""
 
     def free_descriptor(self) -> int:
         """Return the descriptor of the socket, to which frames may be sent before a :meth:`write`.
@@ -38,15 +41,27 @@ class AnswerSink(Protocol):
         """End the connection at once: its client would wait in vain for an answer that cannot be made."""
 
 
-#: A connection, what makes its frames (on the loop's thread), and what is to be done when they are written.
-Answer = tuple[AnswerSink, Callable[[], bytes], Callable[[], None] | None]
+#: A connection, its frames or what makes them (on the loop's thread), and what is to be done when they are
+#: written.
+Answer = tuple[AnswerSink, bytes | Callable[[], bytes], Callable[[], None] | None]
+
+
+def _uncounted(connections: int, size_bytes: int, spent_s: float) -> None:
+    """Do nothing: nobody counts what was sent."""
 
 
 class AnswerQueue:
-    """Thread-safe; see the module's docstring."""
+    """Thread-safe; see the module's docstring.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    ``on_sent`` is called behind each call that sent frames to many sockets: with the number of connections
+    that got all of theirs, the bytes of these, and the seconds that it took.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_sent: Callable[[int, int, float], None] = _uncounted
+    ) -> None:
         self._loop = loop
+        self._on_sent = on_sent
         self._queue: deque[Answer] = deque()
         self._awake = False
 
@@ -99,7 +114,7 @@ class AnswerQueue:
                 if pieces is None:
                     pieces = by_sink[sink] = []
                 try:
-                    pieces.append(frames())
+                    pieces.append(frames if isinstance(frames, bytes) else frames())
                 except Exception as error:  # noqa: BLE001 - the others must be sent
                     report("making an answer", error)
                     lost.add(sink)
@@ -124,8 +139,19 @@ class AnswerQueue:
         started_s = self._loop.time()
         sent = _sent_together(frames)
         spent_s = (self._loop.time() - started_s) / len(frames)
+        whole = whole_bytes = 0
         for (sink, data), sent_bytes in zip(frames.items(), sent, strict=True):
-            reported("writing answers", sink.write, data, sent_bytes, spent_s)
+            try:
+                if sent_bytes == len(data):
+                    whole += 1
+                    whole_bytes += sent_bytes
+                    sink.note_sent(sent_bytes)
+                else:
+                    sink.write(data, sent_bytes, spent_s)
+            except Exception as error:  # noqa: BLE001 - the others must be written
+                report("writing answers", error)
+        if whole:
+            reported("counting answers", self._on_sent, whole, whole_bytes, whole * spent_s)
 
 
 def end_unanswered(sinks: Iterable[AnswerSink]) -> None:
@@ -151,16 +177,7 @@ def _sent_together(frames: dict[AnswerSink, bytes]) -> list[int]:
     One call, during which the interpreter's lock is free, in place of one with it for each socket.
     """
     try:
-        return _kernels.send_pieces(list(map(_free_descriptor, frames)), list(frames.values()))
+        return _kernels.send_pieces([sink.free_descriptor() for sink in frames], list(frames.values()))
     except Exception as error:  # noqa: BLE001 - it raises before it sends: all are still to be written
         report("sending answers together", error)
         return [0] * len(frames)
-
-
-def _free_descriptor(sink: AnswerSink) -> int:
-    """Return where the frames of a connection may be sent, -1 also after an error, so that the others are."""
-    try:
-        return sink.free_descriptor()
-    except Exception as error:  # noqa: BLE001 - `write` meets it again
-        report("looking for a connection's socket", error)
-        return -1

@@ -214,7 +214,7 @@ class BookieConnection(asyncio.Protocol):
     def write(self, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0) -> None:
         """Send frames; without a connection they are dropped, as no client waits for them any more.
 
-        Of these, ``sent_bytes`` went to the :meth:`free_descriptor` just now, in so many seconds. The
+        Of these, ``sent_bytes``, not all, went to the :meth:`free_descriptor` in so many seconds. The
         connection ends with an error, which is raised: what would follow is no frame, or never asked for.
         """
         if self._transport is None or self._transport.is_closing():
@@ -236,9 +236,6 @@ class BookieConnection(asyncio.Protocol):
         """Give frames, of which so many bytes were sent, to the connection's socket and transport."""
         size_bytes = len(data)
         self._untaken.handed(size_bytes)
-        if sent_bytes == size_bytes:
-            self._port.channel_writes.add(spent_s)
-            return
         started_s = self._port.now_s()
         if not sent_bytes and size_bytes >= SENT_BYTES_MIN:
             # The transport meets an error of the socket again, and ends the connection by it.
@@ -246,6 +243,13 @@ class BookieConnection(asyncio.Protocol):
         if sent_bytes < size_bytes:
             transport.write(memoryview(data)[sent_bytes:] if sent_bytes else data)
         self._port.channel_writes.add(self._port.now_s() - started_s + spent_s)
+
+    def note_sent(self, size_bytes: int) -> None:
+        """Note frames that have gone to the :meth:`free_descriptor`, all of their bytes.
+
+        The port counts them with those of other connections.
+        """
+        self._untaken.handed(size_bytes)
 
     def respond(self, request: Request, since_s: float, response: Response) -> None:
         """Send the answer to a request that came at ``since_s``, from any thread."""

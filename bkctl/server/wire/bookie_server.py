@@ -60,7 +60,7 @@ class BookieServer:
         self.handshake_timeout_s = settings.handshake_timeout_ms / 1000
         self.close_timeout_s = settings.close_timeout_ms / 1000
         self.now_s = clock.monotonic
-        self.answers = AnswerQueue(self.loop)
+        self.answers = AnswerQueue(self.loop, self._answers_sent)
         self.memory = ConnectionMemory(settings.connection_memory_bytes_max)
         self.adds = AddsInProgress(
             settings.adds_max,
@@ -254,6 +254,11 @@ class BookieServer:
         if body is not None:
             self.read_bytes += len(body)
             self.read_sizes.add_size(len(body))
+
+    def _answers_sent(self, connections: int, size_bytes: int, spent_s: float) -> None:
+        """Count answers that were sent to so many connections by one call."""
+        self.watch.answered(size_bytes)
+        self.channel_writes.add(spent_s / connections, connections)
 
     def keep(self, task: asyncio.Future[None]) -> None:
         """Hold on to a task until it is done."""

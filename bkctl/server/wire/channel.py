@@ -41,6 +41,9 @@ class Channel(Protocol):
     def write(self, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0) -> None:
         """Send frames, of which so many bytes were sent before, or drop them when the connection is gone."""
 
+    def note_sent(self, size_bytes: int) -> None:
+        """Note frames that have gone to the :meth:`free_descriptor`, all of their bytes."""
+
     def pause_adds(self, paused: bool) -> None:
         """Stop reading, or go on, because of the adds in progress."""
 
