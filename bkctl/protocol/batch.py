@@ -38,17 +38,6 @@ class RequestParser:
         self._frame_bytes_max = frame_bytes_max
         self.wire = Wire.V3
 
-    def leading_adds(self, data: bytes) -> tuple[AddRun | None, int]:
-        """Return the plain adds that ``data`` begins with, and where they stop; None without any.
-
-        Nearly everything that arrives consists of nothing else. :meth:`parse` takes the rest.
-        """
-        # In a window of one frame's limit no whole frame is over it.
-        end = min(len(data), self._frame_bytes_max)
-        if self.wire is Wire.V2:
-            return scan_v2.scan_adds(data, 0, end)
-        return scan_v3.scan_adds(data, 0, end)
-
     def parse(
         self, buffer: bytes | bytearray | memoryview, start: int = 0, end: int | None = None
     ) -> tuple[list[Segment], int]:

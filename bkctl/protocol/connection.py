@@ -49,6 +49,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from bkctl.errors import UsageError
+from bkctl.protocol import scan_v2, scan_v3
 from bkctl.protocol.batch import RequestParser
 from bkctl.protocol.codes import Operation
 from bkctl.protocol.events import Answer, Close, Refusal, ServerEvent, StartTls
@@ -86,7 +87,16 @@ class ServerConnection:
     is refused in clear. Not safe for two threads at once.
     """
 
-    __slots__ = ("_clear_is_refused", "_parser", "_received", "_secured", "_state", "_tls")
+    __slots__ = (
+        "_clear_is_refused",
+        "_frame_bytes_max",
+        "_parser",
+        "_received",
+        "_secured",
+        "_state",
+        "_tls",
+        "pending_bytes",
+    )
 
     def __init__(
         self, *, tls: bool = False, tls_required: bool = False, frame_bytes_max: int = FRAME_BYTES_MAX
@@ -97,8 +107,11 @@ class ServerConnection:
         self._clear_is_refused = tls_required
         self._secured = False
         self._state = _State.OPEN
+        self._frame_bytes_max = frame_bytes_max
         self._parser = RequestParser(frame_bytes_max)
         self._received = ReceiveBuffer(frame_bytes_max)
+        #: Bytes held of a frame that is not whole; below the frame limit and one piece.
+        self.pending_bytes = 0
 
     @property
     def wire(self) -> Wire:
@@ -110,30 +123,35 @@ class ServerConnection:
         """Whether a Close was handed out."""
         return self._state is _State.CLOSED
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes held of a frame that is not whole; below the frame limit and one piece."""
-        return self._received.held_bytes
-
     def feed(self, data: bytes | bytearray | memoryview) -> list[ServerEvent]:
         """Return the events that ``data`` completes. Never raises, whatever the bytes are."""
         if self._state is not _State.OPEN:
             if self._state is _State.CLOSED or not len(data):
                 return []
             return [self._close(CloseReason.CLEAR_AFTER_START_TLS)]
-        whole = self._received.add(data)
+        whole = data if type(data) is bytes and not self.pending_bytes else self._received.add(data)
         if whole is None:
+            self.pending_bytes = self._received.held_bytes
             return []
         events: list[ServerEvent] = []
         position = 0
         if not self._clear_is_refused:
-            run, position = self._parser.leading_adds(whole)
-            if run is None:
-                position = 0
-            elif position == len(whole):
-                return [run]
-            else:
+            # Nearly all that arrives is plain adds and nothing else. In a window of one frame's limit no
+            # frame that is whole is over it.
+            scan_adds = scan_v2.scan_adds if self._parser.wire is Wire.V2 else scan_v3.scan_adds
+            run, stop = scan_adds(whole, 0, min(len(whole), self._frame_bytes_max))
+            if run is not None:
                 events.append(run)
+                position = stop
+                if stop == len(whole):
+                    self.pending_bytes = 0
+                    return events
+        events = self._parsed(whole, position, events)
+        self.pending_bytes = self._received.held_bytes
+        return events
+
+    def _parsed(self, whole: bytes, position: int, events: list[ServerEvent]) -> list[ServerEvent]:
+        """Return ``events``, and those of the frames from ``position`` on; keep what is left."""
         while True:
             segments, position = self._parser.parse(whole, position)
             events += segments

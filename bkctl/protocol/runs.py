@@ -89,7 +89,7 @@ class AddRun:
 class PackedAddRun(AddRun):
     """Plain adds as columns, made by the compiled kernels.
 
-    ``records`` are the bodies, each behind its i32 length. After :func:`join_runs` they lie in one piece with
+    ``records`` are the bodies, each behind its i32 length. After :meth:`join` they lie in one piece with
     those of other runs and are cut out when they are read.
     ``packed_grants`` has the grant of adds that stand side by side once, and ``lacs`` and ``counts``, columns
     of native i64, have for each of these the highest last add confirmed of its adds, and their number.
@@ -142,19 +142,16 @@ class PackedAddRun(AddRun):
             self._lists = grants, [body[:_KEY_BYTES] for body in bodies], bodies
         return self._lists
 
-    def move(self, piece: bytes, start: int) -> int:
-        """Have the records lie in ``piece`` from ``start`` on, where they are, too; return where they end."""
-        self._piece, self._start, self._stop = piece, start, start + self._stop - self._start
-        return self._stop
-
-
-def join_runs(runs: Sequence[PackedAddRun]) -> bytes:
-    """Return the records of runs in one piece, in their order, which the runs have in common from now on."""
-    piece = b"".join([run.records for run in runs])
-    position = 0
-    for run in runs:
-        position = run.move(piece, position)
-    return piece
+    @classmethod
+    def join(cls, runs: Sequence[PackedAddRun]) -> bytes:
+        """Return the records of runs in one piece, in their order, which they have in common from now on."""
+        piece = b"".join([run._piece[run._start : run._stop] for run in runs])
+        position = 0
+        for run in runs:
+            stop = position + run._stop - run._start
+            run._piece, run._start, run._stop = piece, position, stop
+            position = stop
+        return piece
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from bkctl.engine.add_run import RecordRun, SingleAdd
 from bkctl.engine.engine_thread import report, reported
 from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
-from bkctl.protocol.runs import AddRun, PackedAddRun, answer_adds, join_runs
+from bkctl.protocol.runs import AddRun, PackedAddRun, answer_adds
 from bkctl.server.wire.add_answers import AddAnswers, PendingAdds
 from bkctl.server.wire.answer_codes import code_of_any
 from bkctl.server.wire.answers import end_unanswered
@@ -133,7 +133,7 @@ def _for_engine(pending: Sequence[PendingAdds], sink: AddAnswers) -> EngineAddRu
     if len(packed) < len(runs):
         return as_lists()
     # Also of one run alone: it may have lain with others that were refused, which would be held with it.
-    records = join_runs(packed)
+    records = PackedAddRun.join(packed)
     count = sum([each.count for each in pending])
     return RecordRun(
         *_joined_columns(packed),

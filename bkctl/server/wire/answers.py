@@ -14,6 +14,7 @@ from typing import Protocol
 
 from bkctl import _kernels
 from bkctl.engine.engine_thread import call_all, report, reported
+from bkctl.server.wire.untaken_answers import UntakenAnswers
 
 #: So many connections get their answers in one call at least.
 TOGETHER_MIN = 4
@@ -22,14 +23,14 @@ TOGETHER_MIN = 4
 class AnswerSink(Protocol):
     """A connection, as far as answers go."""
 
+    #: The account of the answers that its client has not taken.
+    untaken: UntakenAnswers
+
     def write(self, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0) -> None:
         """Send frames, or drop them when the connection is gone.
 
         Of these, so many bytes were sent before, not all, in so many seconds.
         """
-
-    def note_sent(self, size_bytes: int) -> None:
-        """Note frames that have gone to the :meth:`free_descriptor`, all of their bytes."""
 
     def free_descriptor(self) -> int:
         """Return the descriptor of the socket, to which frames may be sent before a :meth:`write`.
@@ -54,7 +55,8 @@ class AnswerQueue:
     """Thread-safe; see the module's docstring.
 
     ``on_sent`` is called behind each call that sent frames to many sockets: with the number of connections
-    that got all of theirs, the bytes of these, and the seconds that it took.
+    that got all of theirs, the bytes of these, and the seconds that it took. In the account of each they are
+    by then.
     """
 
     def __init__(
@@ -145,7 +147,7 @@ class AnswerQueue:
                 if sent_bytes == len(data):
                     whole += 1
                     whole_bytes += sent_bytes
-                    sink.note_sent(sent_bytes)
+                    sink.untaken.handed(sent_bytes)
                 else:
                     sink.write(data, sent_bytes, spent_s)
             except Exception as error:  # noqa: BLE001 - the others must be written

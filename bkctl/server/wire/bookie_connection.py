@@ -74,7 +74,7 @@ class BookieConnection(asyncio.Protocol):
         self._silent_descriptor = -1
         #: Long polls among the events that came last.
         self._polls_begun = 0
-        self._untaken = UntakenAnswers()
+        self.untaken = UntakenAnswers()
         #: Whether the client is to send the rest of a frame, as it is from the start.
         self._owes = True
         self.turns = ReadTurns(lambda: not (self.write_paused or self._handshaking), self._pause_reads)
@@ -103,16 +103,16 @@ class BookieConnection(asyncio.Protocol):
     @property
     def unread_since_s(self) -> float | None:
         """The time since when, as far as the checks have shown, the client has left answers untaken."""
-        return self._untaken.since_s
+        return self.untaken.since_s
 
     def count_unread(self, now_s: float) -> int:
         """Return at most how many bytes are in answers that were not taken, and in reads for more."""
         if self._transport is None or self._ending:
             return 0
         untaken_bytes = sum(map(len, self._behind_handshake))
-        if not self._untaken.none_since_look:
+        if not self.untaken.none_since_look:
             transport_bytes = self._transport.get_write_buffer_size()
-            untaken_bytes += self._untaken.count(transport_bytes, unsent_bytes(self._socket), now_s)
+            untaken_bytes += self.untaken.count(transport_bytes, unsent_bytes(self._socket), now_s)
         return untaken_bytes + self.turns.requests * READ_BYTES
 
     @property
@@ -235,7 +235,7 @@ class BookieConnection(asyncio.Protocol):
     ) -> None:
         """Give frames, of which so many bytes were sent, to the connection's socket and transport."""
         size_bytes = len(data)
-        self._untaken.handed(size_bytes)
+        self.untaken.handed(size_bytes)
         started_s = self._port.now_s()
         if not sent_bytes and size_bytes >= SENT_BYTES_MIN:
             # The transport meets an error of the socket again, and ends the connection by it.
@@ -243,13 +243,6 @@ class BookieConnection(asyncio.Protocol):
         if sent_bytes < size_bytes:
             transport.write(memoryview(data)[sent_bytes:] if sent_bytes else data)
         self._port.channel_writes.add(self._port.now_s() - started_s + spent_s)
-
-    def note_sent(self, size_bytes: int) -> None:
-        """Note frames that have gone to the :meth:`free_descriptor`, all of their bytes.
-
-        The port counts them with those of other connections.
-        """
-        self._untaken.handed(size_bytes)
 
     def respond(self, request: Request, since_s: float, response: Response) -> None:
         """Send the answer to a request that came at ``since_s``, from any thread."""
@@ -298,7 +291,7 @@ class BookieConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.write_paused = True
-        self._untaken.begin(self._port.now_s())
+        self.untaken.begin(self._port.now_s())
         self._set_reading()
         if self._port.slow_reader_timeout_s is not None:
             loop = self._port.loop
@@ -307,7 +300,7 @@ class BookieConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.write_paused = False
         self._end_wait()
-        self._untaken.end()
+        self.untaken.end()
         self._cancel_slow_timer()
         self.turns.go_on()
         self._set_reading()

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from bkctl.protocol.runs import AddRun
 from bkctl.server.wire.read_turns import ReadTurns
+from bkctl.server.wire.untaken_answers import UntakenAnswers
 
 
 class Channel(Protocol):
@@ -15,6 +16,8 @@ class Channel(Protocol):
     write_paused: bool
     #: The reads of the connection that wait for their turn.
     turns: ReadTurns
+    #: The account of the answers that the client has not taken.
+    untaken: UntakenAnswers
 
     @property
     def peer(self) -> str:
@@ -40,9 +43,6 @@ class Channel(Protocol):
 
     def write(self, data: bytes, sent_bytes: int = 0, spent_s: float = 0.0) -> None:
         """Send frames, of which so many bytes were sent before, or drop them when the connection is gone."""
-
-    def note_sent(self, size_bytes: int) -> None:
-        """Note frames that have gone to the :meth:`free_descriptor`, all of their bytes."""
 
     def pause_adds(self, paused: bool) -> None:
         """Stop reading, or go on, because of the adds in progress."""

@@ -20,6 +20,7 @@ from bkctl.errors import TooManyRequestsError
 from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Wire
 from bkctl.server.wire.answers import TOGETHER_MIN, AnswerQueue
 from bkctl.server.wire.stage_pool import StagePool
+from bkctl.server.wire.untaken_answers import UntakenAnswers
 from bkctl.types import ResultCode
 from bkctl.vfs.faulty import FaultRule
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
@@ -297,6 +298,7 @@ class Socket:
     """Where answers go, which may be broken."""
 
     def __init__(self, *, broken: bool = False) -> None:
+        self.untaken = UntakenAnswers()
         self.written: list[bytes] = []
         self.aborted = False
         self._broken = broken
@@ -311,9 +313,6 @@ class Socket:
             raise ValueError("a socket's bug")
         assert sent_bytes == 0
         self.written.append(data)
-
-    def note_sent(self, size_bytes: int) -> None:
-        raise AssertionError("it has no descriptor")
 
     def abort(self) -> None:
         self.aborted = True
