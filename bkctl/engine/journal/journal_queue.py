@@ -167,12 +167,14 @@ class JournalQueue:
 
     def give_back(self) -> None:
         """Give the turn back, if this thread has it, and wake the journal thread if there is work for it."""
+        # No other thread gives it to this one, or takes it from it.
+        if not self.is_lent_here:
+            return
         with self._lock:
-            if self.is_lent_here:
-                if self._arrived or self._retry or self._is_closed():
-                    self._changed.notify()
-                # At the end: who fails before it may try again.
-                self._lent_to = None
+            if self._arrived or self._retry or self._is_closed():
+                self._changed.notify()
+            # At the end: who fails before it may try again.
+            self._lent_to = None
 
     def _is_at_rest(self) -> bool:
         """Return whether nothing is in the journal at all."""

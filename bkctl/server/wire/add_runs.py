@@ -132,28 +132,23 @@ def _for_engine(pending: Sequence[PendingAdds], sink: AddAnswers) -> EngineAddRu
     as_lists = partial(_as_lists, runs, sink, pending)
     if len(packed) < len(runs):
         return as_lists()
-    # Also of one run alone: it may have lain with others that were refused, which would be held with it.
-    records = PackedAddRun.join(packed)
+    grants, lacs, counts, records = _joined(packed)
     count = sum([each.count for each in pending])
-    return RecordRun(
-        *_joined_columns(packed),
-        records,
-        count,
-        len(records) - LENGTH_BYTES * count,
-        sink,
-        pending,
-        as_lists,
-    )
+    size_bytes = len(records) - LENGTH_BYTES * count
+    return RecordRun(grants, lacs, counts, records, count, size_bytes, sink, pending, as_lists)
 
 
-def _joined_columns(runs: list[PackedAddRun]) -> tuple[bytes, bytes, bytes]:
-    """Return the grants, the last adds confirmed and the counts of runs."""
+def _joined(runs: list[PackedAddRun]) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return the grants, the last adds confirmed, the counts and the records of runs."""
+    # Also of one run alone: it may have lain with others that were refused, which would be held with it.
+    records = PackedAddRun.join(runs)
     if len(runs) == 1:
-        return runs[0].packed_grants, runs[0].lacs, runs[0].counts
+        return runs[0].packed_grants, runs[0].lacs, runs[0].counts, records
     return (
         b"".join([run.packed_grants for run in runs]),
         b"".join([run.lacs for run in runs]),
         b"".join([run.counts for run in runs]),
+        records,
     )
 
 

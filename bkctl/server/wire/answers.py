@@ -123,7 +123,8 @@ class AnswerQueue:
                 if done is not None:
                     written.append(done)
             failure = reported("writing answers", self._write_joined, by_sink, lost)
-            end_unanswered(lost if failure is None else by_sink)
+            if lost or failure is not None:
+                end_unanswered(lost if failure is None else by_sink)
         finally:
             # Requests whose answer could not be made are no longer in progress either.
             call_all("ending a request", written)
