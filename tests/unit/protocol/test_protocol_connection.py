@@ -162,6 +162,30 @@ class TestServer:
         assert isinstance(close, Close)
         assert close.reason is CloseReason.FRAME_TOO_LARGE
 
+    @pytest.mark.parametrize("wire", list(Wire))
+    def test_an_add_over_the_limit_is_none_however_whole_it_comes(self, wire: Wire) -> None:
+        """Adds at the front of what arrives are taken in before anything else is looked at."""
+
+        def add(entry: int, size_bytes: int) -> bytes:
+            body = struct.pack(">qqq", 1, entry, -1)
+            if wire is Wire.V2:
+                return v2.encode_add(KEY, body + bytes(size_bytes))
+            return v3.encode_request(AddRequest(1, entry, KEY, body + bytes(size_bytes), txn_id=1))
+
+        largest = 1000 - len(add(0, 900)) + 900
+        assert len(add(0, largest)) == 1000
+        connection = ServerConnection(frame_bytes_max=1000)
+        for events in (connection.feed(add(0, 10)), connection.feed(add(1, largest) + add(2, 10))):
+            assert all(isinstance(event, AddRun) for event in events)
+            assert not connection.closed
+        *runs, close = connection.feed(add(3, 10) + add(4, largest + 1) + add(5, 10))
+        assert [body for run in runs if isinstance(run, AddRun) for body in run.bodies] == [
+            struct.pack(">qqq", 1, 3, -1) + bytes(10)
+        ]
+        assert isinstance(close, Close)
+        assert close.reason is CloseReason.FRAME_TOO_LARGE
+        assert connection.feed(add(6, 10)) == []
+
 
 def completed(events: list[Completed | Close]) -> list[tuple[object, object]]:
     return [(event.context, event.response) for event in events if isinstance(event, Completed)]
