@@ -175,6 +175,7 @@ class Bookie:
         replay = Replay(
             self._filesystem,
             [current(path) for path in self.settings.journal_directories],
+            [current(path) for path in self.settings.indexes],
             self.storages,
             self.marks,
             self._lock,

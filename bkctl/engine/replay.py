@@ -41,6 +41,7 @@ from bkctl.engine.lost_index import LostIndex
 from bkctl.engine.lost_index_limbo import put_in_limbo
 from bkctl.engine.replay_report import DAMAGES_MAX, ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
+from bkctl.engine.unproved_rows import note_rows_asked, unproved_indexes
 from bkctl.errors import StorageError
 from bkctl.scan.directory import journal_ids
 from bkctl.scan.lost_marks import marks_are_lost
@@ -54,14 +55,16 @@ __all__ = ["DAMAGES_MAX", "Replay", "ReplayReport"]
 class Replay:
     """Replays the journals of a bookie that does not serve yet.
 
-    ``journal_directories`` and ``storages`` are in the order of the configuration; ``lock`` is the engine
-    lock. ``lost_indexes`` are those whose loss is accepted. ``cluster`` says which ledgers exist.
+    ``journal_directories``, ``index_directories`` and ``storages`` are in the order of the configuration;
+    ``lock`` is the engine lock. ``lost_indexes`` are those whose loss is accepted. ``cluster`` says which
+    ledgers exist.
     """
 
     def __init__(
         self,
         filesystem: WritableFileSystem,
         journal_directories: Sequence[str],
+        index_directories: Sequence[str],
         storages: Sequence[LedgerStorage],
         marks: LastMarks,
         lock: threading.Lock,
@@ -73,6 +76,7 @@ class Replay:
     ) -> None:
         self._filesystem = filesystem
         self._journal_directories = journal_directories
+        self._index_directories = index_directories
         self._storages = storages
         self._marks = marks
         self._clock = clock
@@ -83,6 +87,7 @@ class Replay:
         #: Numbers of the journal directories of which a loss was accepted.
         self._lossy: set[int] = set()
         self._report = ReplayReport()
+        self._cluster = cluster
         self._ledgers = ReplayedLedgers(storages, lock, self._report, KeylessLedgers(cluster))
 
     def run(self) -> ReplayReport:
@@ -100,6 +105,7 @@ class Replay:
                 storage.note_written()
         for lost in self._lost_indexes:
             self._accept(lost)
+        unproved = self._find_unproved()
         marks_lost = self._are_marks_lost()  # before a replay fills logs
         ends = [
             self._replay(number, path, marks_lost=marks_lost)
@@ -120,6 +126,8 @@ class Replay:
                 self._marks.write(number, end.mark)
         for lost in self._lost_indexes:
             forget_accepted(self._filesystem, lost.place.databases)
+        for index in unproved:
+            note_rows_asked(self._filesystem, index)
         self.records_ends = [None if end is None else end.records_end for end in ends]
         self._report.seconds = self._clock.monotonic() - started_s
         return self._report
@@ -154,6 +162,16 @@ class Replay:
         if lost.rows_lost:
             self._ledgers.without_rows.add(self._storages[lost.number])
         put_in_limbo(self._filesystem, lost, self._journal_directories, self._ledgers)
+
+    def _find_unproved(self) -> list[str]:
+        """Return the indexes of which the cluster is asked for ledgers without a row, none without it."""
+        if self._cluster is None:
+            return []
+        found = unproved_indexes(self._filesystem, self._index_directories)
+        for number in found:
+            # Index files are one storage, in whichever directories they are.
+            self._ledgers.without_rows.add(self._storages[number % len(self._storages)])
+        return [self._index_directories[number] for number in found]
 
     def _are_marks_lost(self) -> bool:
         """Return whether the ledger directories lost their marks, where a journal directory is empty."""

@@ -119,7 +119,9 @@ def rebuild_command(
 
     Where the old locations cannot be read, the logs are complete when each log up to the last id is there, or
     by the metadata (--metadata); an entry that those miss puts its ledger into limbo. Without such a proof
-    the new index is put in place all the same, and not_proved names the logs that may be missing.
+    the new index is put in place all the same, and not_proved names the logs that may be missing. Where the
+    rows of ledgers were lost, too, the next start of bkctl's bookie puts into limbo what the cluster places
+    there without a row; Java's does not.
 
     Exit code 1 when something differs from before or is not known any more, 3 for not_proved, 4 when a log is
     damaged, unless --accept-loss, or the metadata are of another cluster.
@@ -141,9 +143,8 @@ def rebuild_command(
     if drop_old and not chosen:
         _drop_old(placement, dry_run=dry_run, yes=yes)
         return
-    options = _options(
-        locations or everything or not chosen, ledgers or everything or not chosen, memory, digest
-    )
+    both = everything or not chosen
+    options = _options(locations or both, ledgers or both, memory, digest)
     with known_cluster(context, known) as cluster:
         options = with_cluster(PosixFileSystem(), options, cluster, [placement])
         if not dry_run:

@@ -50,7 +50,7 @@ from bkctl.engine.accepted_losses import CUT_OFF, accepted_parts, forget_accepte
 from bkctl.errors import RefusedError
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
-from bkctl.scan.kept_doubts import kept_doubts
+from bkctl.scan.kept_doubts import are_rows_unproved, kept_doubts
 from bkctl.vfs import PosixFileSystem
 from bkctl.workers import Workers
 
@@ -84,6 +84,7 @@ class DbRebuild:
         self._lost: list[int] = []
         self._merged: list[Run] | None = None
         self._judgement: Completeness | None = None
+        self._rows_unproved = are_rows_unproved(self._fs, current)
         self._search = EntrySearch(
             self._fs, rows_of_databases, [directory.index_dir], placement, options, self._few_runs
         )
@@ -154,6 +155,7 @@ class DbRebuild:
             local[Source.JOURNALS] = facts.ledgers
         known = self._known
         judged = self._judgement = self._judged(old, found, located)
+        self._rows_unproved |= old.problem is not None
         if judged is not None:
             vague = judged.may_be_lost if old.problem is not None or self._was_doubted else set()
             local[Source.METADATA] = judged.missing.keys() | vague
@@ -285,6 +287,7 @@ class DbRebuild:
             announce(self._ledgers, self._stamp, fingerprint, result)
         else:
             differences = [Difference(**difference) for difference in earlier["differences"]]
+        self._keep_doubts()  # no start takes the rows for all that there were
         self._exchange(self._ledgers)
         return differences
 
@@ -300,14 +303,23 @@ class DbRebuild:
         if result is None:
             result = self._build_locations(found, ledgers_path)
         found.check_unchanged()
-        if self._judgement is not None and self._judgement.doubts:
-            self._options.recheck()
-            keep_doubts(self._fs, self._options.record, [self._directory.index_dir], self._judgement.doubts)
+        self._keep_doubts()
         if is_new:
             announce(self._locations, self._stamp, fingerprint, result)
         self._exchange(self._locations)
         rows: int = result["rows"]
         return rows
+
+    def _keep_doubts(self) -> None:
+        if self._judgement is not None and self._judgement.doubts:
+            self._options.recheck()
+            keep_doubts(
+                self._fs,
+                self._options.record,
+                [self._directory.index_dir],
+                self._judgement.doubts,
+                rows_unproved=self._rows_unproved,
+            )
 
     def _exchange(self, swap: Swap) -> None:
         """Put a new database into its place; the way back is durable before."""

@@ -57,7 +57,7 @@ from bkctl.errors import CorruptionError, RefusedError, storage_error
 from bkctl.reporting import nobody
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.idx_tree import IdxTree
-from bkctl.scan.kept_doubts import kept_doubts
+from bkctl.scan.kept_doubts import are_rows_unproved, kept_doubts
 from bkctl.storage_kinds import IDX
 from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.presence import is_there
@@ -81,6 +81,7 @@ class IdxRebuild:
         self._merged: list[Run] | None = None
         #: To be kept; None where nothing was judged.
         self._doubts: list[str] | None = None
+        self._rows_unproved = any(are_rows_unproved(self._fs, path) for path in self._indexes)
         self._search = EntrySearch(
             self._fs, rows_of_idx_files, self._indexes, placement, options, self._few_runs
         )
@@ -183,6 +184,7 @@ class IdxRebuild:
         earlier = kept_doubts(self._fs, self._indexes)
         unseen = unseen_parts(self._fs, self._placement)
         accepted = CUT_OFF if accepted_parts(self._fs, self._indexes[0]) else None
+        self._rows_unproved |= bool(rows.problem or accepted or unseen.emptied)
         why = rows.problem or damaged or accepted or next(iter(unseen.whys), None)
         why = why or (MADE_IN_DOUBT if earlier else None)
         if why is None:
@@ -295,7 +297,13 @@ class IdxRebuild:
         found.check_unchanged()
         self._options.recheck()
         if self._doubts:
-            keep_doubts(self._fs, self._options.record, self._indexes, self._doubts)
+            keep_doubts(
+                self._fs,
+                self._options.record,
+                self._indexes,
+                self._doubts,
+                rows_unproved=self._rows_unproved,
+            )
         backup = f"idx{BACKUP}{marker['stamp']}"
         swaps = [
             IdxSwap(path, work, work.at(_TREE), f"{path}/{backup}") for path, work in self._works.items()

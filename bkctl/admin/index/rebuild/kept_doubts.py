@@ -6,12 +6,12 @@ becomes of one, or of their order, and whichever storage they are converted to, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from posixpath import join
 
 from bkctl.admin.index.rebuild.options import RebuildRecord
 from bkctl.scan.directory import NOT_PROVED_NAME
+from bkctl.scan.kept_doubts import encode_doubts
 from bkctl.vfs.base import WritableFileSystem
 
 #: Why an index is not believed that can be read.
@@ -19,13 +19,21 @@ MADE_IN_DOUBT = "the index is the work of a rebuild that could not prove it"
 
 
 def keep_doubts(
-    filesystem: WritableFileSystem, record: RebuildRecord, index_dirs: Iterable[str], doubts: Sequence[str]
+    filesystem: WritableFileSystem,
+    record: RebuildRecord,
+    index_dirs: Iterable[str],
+    doubts: Sequence[str],
+    *,
+    rows_unproved: bool,
 ) -> None:
-    """Keep the doubts durably, in the place of those that are kept. Raises RefusedError, StorageError."""
+    """Keep the doubts durably, in the place of those that are kept. Raises RefusedError, StorageError.
+
+    ``rows_unproved``: ledgers may have lost their rows together with their logs.
+    """
     for directory in index_dirs:
         path = join(directory, NOT_PROVED_NAME)
         record.announce_file(path)
-        filesystem.replace(path, json.dumps({"doubts": list(doubts)}).encode())
+        filesystem.replace(path, encode_doubts(doubts, rows_unproved=rows_unproved))
 
 
 def forget_doubts(filesystem: WritableFileSystem, record: RebuildRecord, index_dirs: Iterable[str]) -> None:

@@ -52,9 +52,14 @@ def written(path: Path, **overrides: str) -> EmbeddedBookie:
     return bookie
 
 
-def written_without_journals(path: Path) -> EmbeddedBookie:
+def silent(self: LiveLedgers) -> None:
+    """Take the place of a question to the cluster."""
+    raise ConnectionFailedError("the metadata store does not answer")
+
+
+def written_without_journals(path: Path, **overrides: str) -> EmbeddedBookie:
     """A stopped bookie with entries in its logs, whose journals went when it was started again."""
-    bookie = written(path, journalMaxBackups="0")
+    bookie = written(path, journalMaxBackups="0", **overrides)
     with bookie:
         pass
     return bookie
@@ -521,6 +526,54 @@ def test_a_young_bookie_over_index_files_whose_journal_has_it_all_is_not_refused
         assert serves(bookie)
 
 
+@pytest.mark.parametrize("words", [(), ("--ledgers",)], ids=["all", "ledgers"])
+def test_a_ledger_that_a_rebuild_without_metadata_knew_nothing_of_is_asked_for_once(
+    tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Its row and all logs were lost; the index that was made reads well, and nothing in it says so."""
+    bookie = written_without_journals(tmp_path)
+    place_on(bookie, LEDGER)
+    lose(tmp_path / "ledgers/current", ("ledgers", "locations"), emptied=False, with_logs=True)
+    rebuild = ("index", "rebuild", str(tmp_path / "ledgers"), "--storage", "db", "--yes", *words)
+    assert run_cli(*rebuild).exit_code == 3
+    with monkeypatch.context() as away:
+        away.setattr(LiveLedgers, "kept_here", silent)
+        with pytest.raises(ConnectionFailedError, match="does not answer"):
+            bookie.start()
+    with bookie, DemoClient(bookie.port) as client:
+        assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+    # A ledger that is new on the bookie, and has no entry yet, is no lost one at the next start.
+    place_on(bookie, LEDGER + 5)
+    with bookie, DemoClient(bookie.port) as client:
+        assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+        assert client.read(LEDGER + 5, range(1)).refused == {0: ResultCode.NO_LEDGER}
+    check = run_cli("index", "check", str(tmp_path / "ledgers"))
+    assert "could not prove that the logs have every entry" in f"{check.stdout}{check.stderr}"
+
+
+def test_a_rebuild_of_some_index_files_without_metadata_leaves_the_others_to_the_cluster(
+    tmp_path: Path, run_cli: Run
+) -> None:
+    """Of two logs one is lost with all index files: the files that are made of the other hide that."""
+    keys = {"ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"}
+    bookie = written_without_journals(tmp_path, **keys)
+    with bookie, DemoClient(bookie.port) as client:
+        assert client.add(LEDGER + 2, range(10)).done == list(range(10))
+    with bookie:
+        pass  # the journal of these entries goes, too
+    place_on(bookie, LEDGER)
+    current = tmp_path / "ledgers/current"
+    for path in current.iterdir():
+        if path.name == "0.log" or path.is_dir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    rebuild = ("index", "rebuild", str(tmp_path / "ledgers"), "--storage", "idx", "--yes")
+    assert run_cli(*rebuild).exit_code == 3
+    assert list(current.rglob("*.idx"))
+    with bookie, DemoClient(bookie.port) as client:
+        assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
+        assert client.read(LEDGER + 2, range(1)).bodies
+
+
 def test_an_accepted_loss_that_the_cluster_alone_knows_waits_for_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -529,10 +582,6 @@ def test_an_accepted_loss_that_the_cluster_alone_knows_waits_for_its_answer(
     place_on(bookie, LEDGER)
     current = tmp_path / "ledgers/current"
     lose(current, ("ledgers", "locations"), emptied=False, with_logs=True)
-
-    def silent(self: LiveLedgers) -> None:
-        raise ConnectionFailedError("the metadata store does not answer")
-
     accepting = EmbeddedBookie(tmp_path, accept_loss=True)
     with monkeypatch.context() as away:
         away.setattr(LiveLedgers, "kept_here", silent)
