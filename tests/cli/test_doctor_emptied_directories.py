@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from bkctl.metadata.store import TreeMetadataStore
 from bkctl.metadata.uri import open_metadata_store
+from tests.support.audited_cluster import ledger_metadata
 from tests.support.doctored_bookie import DoctoredBookie
 from tests.support.rows import from_ndjson
 
@@ -39,6 +41,18 @@ def test_emptied_ledger_directories_beside_a_journal_are_told_as_a_start_does(
         assert (code, row["severity"], row["commands"]) == (1, "error", [])
         assert ".txn is there, and the cluster places ledger" in row["found"]
         assert "with what it had of 9 ledgers of the cluster, the first: 0)" in row["found"]
+    with open_metadata_store(bookie.uri) as store:
+        # A ledger of which nobody knows where it is counts as one of this bookie's, as at a start.
+        assert isinstance(store, TreeMetadataStore)
+        store.ledgers.create_ledger(77, ledger_metadata(("elsewhere:3181",)))
+        damaged = f"{store.root}/00/0000/L0077"
+        store._tree.set(damaged, b"garbage", 0)
+    result = run_cli("doctor", "--conf", bookie.conf)
+    assert "with what it had of 10 ledgers of the cluster, the first: 0)" in result.stdout
+    assert "ledger 77" in result.stderr
+    assert "may be placed on this bookie and counts as such" in result.stderr
+    with open_metadata_store(bookie.uri) as store:
+        store.ledgers.delete_ledger(77, 1)
     planned = run_cli("repair", "plan", bookie.root, "--conf", bookie.conf)
     assert planned.exit_code == 1, planned.stdout + planned.stderr
     with open_metadata_store(bookie.uri) as store:

@@ -17,8 +17,11 @@ from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import LedgerLimboError, RefusedError
 from bkctl.kvstore.profile import LEDGERS_PROFILE
 from bkctl.kvstore.rocksdb_store import open_store
+from bkctl.metadata.store import TreeMetadataStore
+from bkctl.metadata.uri import open_metadata_store
 from bkctl.scan.journal import JournalScan
 from bkctl.vfs import PosixFileSystem
+from tests.support.audited_cluster import ledger_metadata
 from tests.support.cluster_dump import write_dump
 from tests.support.truthful_bookie import HOST, INSTANCE, LIVE, NEXT_LEDGER, TruthfulBookie, started
 
@@ -230,3 +233,27 @@ def test_a_ledger_that_began_in_a_lost_journal_is_in_limbo_when_the_metadata_nam
     assert 7 in {row["ledger"] for row in rows(done) if row["kind"] == "lost"}
     with started(bookie.root, bookie.directories) as running, pytest.raises(LedgerLimboError):
         running.reads.read(7, 36)
+
+
+def test_a_ledger_whose_metadata_do_not_decode_may_have_begun_in_a_lost_journal(
+    run_cli: Run, bookie: TruthfulBookie, tmp_path: Path
+) -> None:
+    """A start behind a loss counts it as placed here, and so does this."""
+    uri = f"embedded://{tmp_path}/metadata.db"
+    with open_metadata_store(uri) as store:
+        assert isinstance(store, TreeMetadataStore)
+        store.layout.initialise_cluster()
+        store._tree.set(f"{store.root}/INSTANCEID", INSTANCE.encode(), 0)
+        for ledger in (76, 77):
+            store.ledgers.create_ledger(ledger, ledger_metadata(("elsewhere:3181",)))
+        store._tree.set(f"{store.root}/00/0000/L0077", b"garbage", 0)
+    for path in bookie.journals():
+        path.unlink()
+    words = ("--accept-loss", "--yes", "--metadata", uri)
+    done = set_to(run_cli, bookie, LastMark(0, 0), *words)
+    assert done.exit_code == 1, done.stderr
+    assert "ledger 77" in done.stderr
+    assert "may be placed on this bookie and counts as such" in done.stderr
+    assert {76, 77} & {row["ledger"] for row in rows(done) if row["kind"] == "lost"} == {77}
+    with started(bookie.root, bookie.directories) as running, pytest.raises(LedgerLimboError):
+        running.reads.read(77, 0)

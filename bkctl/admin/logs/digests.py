@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
 from typing import Protocol, runtime_checkable
 
 from bkctl.admin.ledgers.known_ledgers import cookie_in, names, refuse_another
@@ -63,8 +62,12 @@ class OfCluster(Protocol):
 class EveryMetadata(Protocol):
     """Metadata that can be listed."""
 
-    def every(self) -> Iterator[tuple[int, LedgerMetadata]]:
-        """Yield every ledger whose metadata decode. Raises what the store raises."""
+    def every(self) -> Iterator[tuple[int, LedgerMetadata | None]]:
+        """Yield every ledger, with None where its metadata do not decode. Raises what the store raises."""
+        ...
+
+    def is_damaged(self, ledger: int) -> bool:
+        """Return whether the metadata of a ledger that was looked for are there and do not decode."""
         ...
 
 
@@ -86,16 +89,35 @@ class LedgersMetadata:
         return found
 
     def naming(self, bookie: str | None) -> Iterator[int]:
-        """Yield the ledgers whose metadata name a bookie, all where it is not known. Raises as ``find``."""
-        for ledger, metadata in chain(self._dumped.items(), every_metadata(self._find)):
+        """Yield the ledgers whose metadata name a bookie, all where it is not known. Raises as ``find``.
+
+        Those of the store whose metadata do not decode are among them.
+        """
+        for ledger, metadata in self._dumped.items():
             if bookie is None or names(metadata, bookie):
                 yield ledger
+        yield from placed_ledgers(self._find, bookie)
 
 
-def every_metadata(find: FindMetadata | None) -> Iterator[tuple[int, LedgerMetadata]]:
-    """Return every ledger that ``find`` can list; none where it cannot. Raises what the store raises."""
+def placed_ledgers(find: FindMetadata | None, bookie: str | None) -> Iterator[int]:
+    """Yield the ledgers that ``find`` can list and that name a bookie; all where it is not known.
+
+    A ledger whose metadata do not decode may name it: it is one of them, as it is for a start. Raises what
+    the store raises.
+    """
     source: object = find
-    return source.every() if isinstance(source, EveryMetadata) else iter(())
+    for ledger, metadata in source.every() if isinstance(source, EveryMetadata) else ():
+        if metadata is None or bookie is None or names(metadata, bookie):
+            yield ledger
+
+
+def is_placed(find: FindMetadata, ledger: int, bookie: str) -> bool:
+    """Return whether a ledger is one of :func:`placed_ledgers`. Raises what the store raises."""
+    metadata = find(ledger)
+    if metadata is not None:
+        return names(metadata, bookie)
+    source: object = find
+    return isinstance(source, EveryMetadata) and source.is_damaged(ledger)
 
 
 def metadata_finder(

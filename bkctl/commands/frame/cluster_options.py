@@ -133,11 +133,13 @@ def finder_at(uri: str | None) -> Iterator[FindMetadata | None]:
 class StoredMetadata:
     """The metadata of ledgers in a store; every method raises what reading from the store raises.
 
-    A ledger whose metadata do not decode is named on stderr and counts as not known.
+    A ledger whose metadata do not decode is named on stderr and counts as not known. Where all ledgers of a
+    bookie are asked for, it may be one of these.
     """
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
+        self._damaged: set[int] = set()
 
     @property
     def instance_id(self) -> str | None:
@@ -151,22 +153,27 @@ class StoredMetadata:
         try:
             stored = find_ledger(self._store.ledgers, ledger)
         except CorruptionError as error:
-            _report_damaged(ledger, error)
+            self._damaged.add(ledger)
+            typer.echo(f"bkctl: ledger {ledger}: {error}", err=True)
             return None
         return None if stored is None else stored.metadata
 
-    def every(self) -> Iterator[tuple[int, LedgerMetadata]]:
-        """Yield every ledger with its metadata."""
+    def every(self) -> Iterator[tuple[int, LedgerMetadata | None]]:
+        """Yield every ledger with its metadata, with None where these do not decode."""
         ledgers = self._store.ledgers
         for ledger, stored in ledgers.read_ledgers(ledgers.ledgers()):
             if isinstance(stored, CorruptionError):
-                _report_damaged(ledger, stored)
+                typer.echo(
+                    f"bkctl: ledger {ledger}: {stored}; it may be placed on this bookie and counts as such",
+                    err=True,
+                )
+                yield ledger, None
             elif stored is not None:
                 yield ledger, stored.metadata
 
-
-def _report_damaged(ledger: int, error: CorruptionError) -> None:
-    typer.echo(f"bkctl: ledger {ledger}: {error}", err=True)
+    def is_damaged(self, ledger: int) -> bool:
+        """Return whether the metadata of a ledger that was looked for do not decode."""
+        return ledger in self._damaged
 
 
 def client_settings(options: ConfigurationOptions, tls: TlsOptions) -> ClientSettings:

@@ -12,8 +12,7 @@ from bkctl.admin.doctor.checks.journals import journal_places
 from bkctl.admin.doctor.examination import Examination
 from bkctl.admin.doctor.finding import Finding, Kind, Severity
 from bkctl.admin.doctor.subject import Place
-from bkctl.admin.ledgers.known_ledgers import names
-from bkctl.admin.logs.digests import FindMetadata, every_metadata
+from bkctl.admin.logs.digests import FindMetadata, is_placed, placed_ledgers
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.engine.ledger_storage import IndexPlace
@@ -80,15 +79,14 @@ def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) 
 
 
 class _PlacedByStore:
-    """The ledgers that a metadata store places on a bookie."""
+    """The ledgers that a metadata store places on a bookie, those whose metadata do not decode among them."""
 
     def __init__(self, find: FindMetadata, bookie: str) -> None:
         self._find = find
         self._bookie = bookie
 
     def is_kept(self, ledger: int) -> bool:
-        metadata = self._find(ledger)
-        return metadata is not None and names(metadata, self._bookie)
+        return is_placed(self._find, ledger, self._bookie)
 
     def all_kept(self) -> Iterator[int]:
         return iter(self._kept)
@@ -96,8 +94,7 @@ class _PlacedByStore:
     @cached_property
     def _kept(self) -> list[int]:
         # Once, however many directories have lost their index.
-        every = every_metadata(self._find)
-        return [ledger for ledger, metadata in every if names(metadata, self._bookie)]
+        return list(placed_ledgers(self._find, self._bookie))
 
 
 def _placed(exam: Examination) -> _PlacedByStore | None:
