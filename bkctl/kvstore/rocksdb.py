@@ -229,7 +229,8 @@ def _build_farm(directory: str, source: str, farm: str, current: bytes) -> _Sour
     """Fill ``farm``; return the state of the logs and tables that it links to."""
     manifest = current.decode("ascii", "replace").rstrip("\n")
     if not manifest.startswith("MANIFEST-") or "/" in manifest or not current.endswith(b"\n"):
-        raise CorruptionError("RocksDB CURRENT", expected="MANIFEST-<number>", found=manifest, path=directory)
+        found = manifest[:40]
+        raise CorruptionError("RocksDB CURRENT", expected="MANIFEST-<number>", found=found, path=directory)
     copies = {"CURRENT": current, manifest: _read(directory, os.path.join(source, manifest))}
     if os.path.exists(os.path.join(source, "IDENTITY")):
         copies["IDENTITY"] = _read(directory, os.path.join(source, "IDENTITY"))

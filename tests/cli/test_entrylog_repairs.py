@@ -281,3 +281,25 @@ def test_rows_in_limbo_hide_no_rows_of_ledgers_that_are_lost(run_cli: Run, tmp_p
     refused = run_cli("entrylog", "salvage", log, "--yes")
     assert (refused.exit_code, content(bookie.root)) == (4, before)
     assert "ledgers: has no row; rebuild the index first" in refused.stderr
+    assert f"bkctl index rebuild {bookie.current().parent}" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["ledgers", "locations"])
+def test_a_database_that_cannot_be_read_ends_a_salvage_with_its_rebuild(
+    run_cli: Run, tmp_path: Path, name: str
+) -> None:
+    bookie = TruthfulBookie.make(tmp_path / "bookie", "db", 1)
+    log = bookie.logs()[0]
+    damage(log, bookie)
+    (bookie.current() / name / "CURRENT").write_bytes(b"x" * 1000)
+    before = content(bookie.root)
+    refused = run_cli("entrylog", "salvage", log, "--yes")
+    assert (refused.exit_code, content(bookie.root)) == (7, before)
+    assert f"rebuild it first: bkctl index rebuild {bookie.current().parent} --{name} (" in refused.stderr
+    assert "x" * 100 not in refused.stderr
+    assert run_cli("index", "get", bookie.current(), "3", "1").stderr.count("index rebuild") == (
+        name == "locations"
+    )
+    words = ("index", "rebuild", bookie.current().parent, f"--{name}", "--accept-loss", "--yes")
+    assert run_cli(*words).exit_code in (1, 3)
+    assert run_cli("entrylog", "salvage", log, "--yes").exit_code in (0, 1)

@@ -36,6 +36,7 @@ from bkctl.reporting import Advance, nobody
 from bkctl.scan.checked import CheckedBatch, CheckedItem, checked
 from bkctl.scan.damage import Damage, MissingEntries, Tail, opens_doubt
 from bkctl.scan.digest_book import DigestBook
+from bkctl.scan.directory import home_of
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.files.digest_survey import survey, survey_all
 from bkctl.scan.proof import Evidence
@@ -369,7 +370,8 @@ def read_rows(place: LogPlace, store: EntryRows, ledgers: Set[int], book: Digest
     refuse_damaged(store)
     rows = RowsOfLog(store, place.log.log_id)
     if rows.is_empty_index:
-        raise RefusedError(f"{store.path}: has no row; rebuild the index first: bkctl index rebuild")
+        home = home_of(place.current_dir)
+        raise RefusedError(f"{store.path}: has no row; rebuild the index first: bkctl index rebuild {home}")
     return LogReading(rows, store, ledgers, book, place.log.path)
 
 

@@ -49,7 +49,7 @@ from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, RefusedError
 from bkctl.reporting import Advance, nobody
-from bkctl.scan.directory import is_key_value_store
+from bkctl.scan.directory import home_of, is_key_value_store
 from bkctl.scan.index_databases import METADATA_CACHE
 from bkctl.vfs import WritableFileSystem
 
@@ -219,7 +219,7 @@ def _index(filesystem: WritableFileSystem, space: IndexSpace) -> IndexReader:
         return IndexReader(filesystem, space)
     except CorruptionError as error:
         raise RefusedError(
-            f"{error}; nothing was removed. Make the index again: bkctl index rebuild"
+            f"{error}; nothing was removed. Make the index again: bkctl index rebuild {home_of(space.dir)}"
         ) from error
 
 

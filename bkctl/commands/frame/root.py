@@ -20,6 +20,7 @@ from typer._click.exceptions import BadOptionUsage, NoArgsIsHelpError, NoSuchOpt
 from bkctl.commands.frame import value_completion
 from bkctl.commands.frame.coercion import convert_plain_values_directly
 from bkctl.commands.frame.contexts import in_context, take_context
+from bkctl.commands.frame.damaged_index import rebuild_after
 from bkctl.commands.frame.help_text import break_at_blanks, show_examples_whole
 from bkctl.commands.frame.log_output import only_json_lines
 from bkctl.commands.frame.metavars import show_metavars_alone
@@ -259,7 +260,8 @@ def describe(error: Exception, words: Sequence[str] = ()) -> str:
     ``words`` are those of the line, whose names of options are used.
     """
     if isinstance(error, BkctlError):
-        return f"error: {as_typed(str(error), words)}"
+        then = rebuild_after(error) if isinstance(error, CorruptionError) else ""
+        return f"error: {as_typed(str(error), words)}{then}"
     if isinstance(error, OSError) and error.strerror:
         # Errors of files have their names by now: what is full without one is the output.
         place = error.filename or ("the output" if error.errno in _FULL else "")
