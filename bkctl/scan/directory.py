@@ -55,6 +55,9 @@ NOT_PROVED_NAME = "bkctl-not-proved"
 #: In a ledger directory's files: logs that nobody reads for now, each with a manifest.
 QUARANTINE_NAME = "bkctl-quarantine"
 CURRENT = "current"
+#: Takes the path of a last mark, or of the directory of one, that the disk refuses, and the error.
+UnreadMark = Callable[[str, StorageError], None]
+
 LAST_MARK_NAME = re.compile(r"lastMark(\.[0-9]+)?")
 _LEDGERS = "ledgers"
 _KEY_VALUE_NAMES = ("locations", _LEDGERS, "metadata-cache")
@@ -327,7 +330,10 @@ def _search(
 
 
 def last_mark_of(
-    filesystem: FileSystem, journal_directory: BookieDirectory, ledger_dirs: Collection[str] = ()
+    filesystem: FileSystem,
+    journal_directory: BookieDirectory,
+    ledger_dirs: Collection[str] = (),
+    unread: UnreadMark | None = None,
 ) -> LastMark | None:
     """Return the last mark that counts for a journal directory, None when no ledger directory is found.
 
@@ -338,6 +344,9 @@ def last_mark_of(
     says; ``ledger_dirs`` are those that the caller knows, wherever they are. When both have a cookie it must
     be the same. Of several marks the highest one counts, of those with an index (several journal
     directories) the ones whose journal is in this directory.
+
+    ``unread`` is called for each mark that the disk refuses, which does not count, and for each ledger
+    directory that it does not let be listed. Without it such a directory raises StorageError.
     """
     ids = {journal.journal_id for journal in journal_directory.journals}
     cookie = _cookie_bytes(filesystem, journal_directory.path)
@@ -346,11 +355,17 @@ def last_mark_of(
         cookie = next((found for found in theirs if found is not None), None)
     marks: list[tuple[str, LastMark]] = []
     nowhere = True
-    for directory in _ledger_directories(filesystem, journal_directory.path, cookie, ledger_dirs):
-        here = inspect_directory(filesystem, directory)
+    for directory in _ledger_directories(filesystem, journal_directory.path, cookie, ledger_dirs, unread):
+        try:
+            here = inspect_directory(filesystem, directory)
+        except StorageError as error:
+            if unread is None:
+                raise
+            unread(directory, error)
+            continue
         nowhere = nowhere and not (here.holds_logs or here.indexes)
         for name in here.last_marks:
-            mark = _read_mark(filesystem, join(directory, name))
+            mark = _read_mark(filesystem, join(directory, name), unread)
             if mark is not None:
                 marks.append((name, mark))
     indexed = [mark for name, mark in marks if name != "lastMark" and mark.journal_id in ids]
@@ -358,12 +373,16 @@ def last_mark_of(
     return max(indexed or plain, default=None if nowhere or marks else ZERO_MARK)
 
 
-def _read_mark(filesystem: FileSystem, path: str) -> LastMark | None:
+def _read_mark(filesystem: FileSystem, path: str, unread: UnreadMark | None) -> LastMark | None:
     """Return a last mark; like Java, one that does not yield 16 bytes does not count."""
     try:
         return decode_last_mark(read_small(filesystem, path))
-    except (CorruptionError, StorageError):
-        return None
+    except StorageError as error:
+        if unread is not None:
+            unread(path, error)
+    except (CorruptionError, NotFoundError):
+        pass
+    return None
 
 
 def _cookie_bytes(filesystem: FileSystem, directory: str) -> bytes | None:
@@ -374,7 +393,11 @@ def _cookie_bytes(filesystem: FileSystem, directory: str) -> bytes | None:
 
 
 def _ledger_directories(
-    filesystem: FileSystem, journal_path: str, cookie: bytes | None, known: Collection[str]
+    filesystem: FileSystem,
+    journal_path: str,
+    cookie: bytes | None,
+    known: Collection[str],
+    unread: UnreadMark | None,
 ) -> list[str]:
     candidates = [journal_path, *known]
     parent = dirname(normpath(journal_path))
@@ -388,7 +411,13 @@ def _ledger_directories(
             candidates += [join(path, CURRENT) for path in decode_cookie(cookie).ledger_paths]
     found = []
     for candidate in dict.fromkeys(normpath(path) for path in candidates):
-        facts = filesystem.status(candidate)
+        try:
+            facts = filesystem.status(candidate)
+        except StorageError as error:
+            if unread is None:
+                raise
+            unread(candidate, error)
+            continue
         if facts is None or not facts.is_dir:
             continue
         theirs = _cookie_bytes(filesystem, candidate)

@@ -13,6 +13,7 @@ import pytest
 from bkctl.pipeline.jobs.catalogue import JOBS
 
 LOG, NEWEST, JOURNAL = "ledgers/current/0.log", "ledgers/current/1.log", "journal/current/1a1fe14808f.txn"
+MARK = "ledgers/current/lastMark"
 #: The mark is at 341504 of the journal; the ledgers map of the log in its last sector.
 CASES = {
     "in a log": (LOG, 61440, 65536),

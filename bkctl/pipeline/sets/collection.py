@@ -259,7 +259,8 @@ class _Collection:
             for directory in path.directories:
                 if directory.journals:
                     inspected = inspect_directory(self._filesystem, directory.path)
-                    mark = last_mark_of(self._filesystem, inspected)
+                    # One that the disk refuses is noted by whoever reads the journals.
+                    mark = last_mark_of(self._filesystem, inspected, unread=lambda path, error: None)
                     if mark is not None:
                         self._draft.last_marks.append(
                             {"dir": directory.path, "journal_id": mark.journal_id, "offset": mark.offset}

@@ -106,7 +106,9 @@ class SetDraft:
             ("unflushed", [one for one in unread if one.behind_mark]),
         ):
             if lacking:
-                self._not_read[table] = f"{len(lacking)} journals could not be read, or not whole"
+                self._not_read[table] = (
+                    f"{len(lacking)} journals or last marks could not be read, or not whole"
+                )
 
     def _unread_logs(self, state: str) -> list[SetFile]:
         return [file for file in self.files if file.kind == "entry_log" and file.state == state]

@@ -53,13 +53,11 @@ class Journal:
         names = known_columns(self, columns)
         narrowed = digests_as_needed(names, options)
         filesystem = PosixFileSystem()
-        marks: dict[str, LastMark | None] = {}
+        marks = _Marks(filesystem, options)
         batches = (
             batch
             for file in split.files
-            for batch in _batches(
-                filesystem, _Journal(file, _mark(filesystem, file, marks)), split, names, narrowed
-            )
+            for batch in _batches(filesystem, _Journal(file, marks.of(file)), split, names, narrowed, marks)
         )
         return joined(batches, options.batch_rows, options.payload_batch_bytes)
 
@@ -86,14 +84,38 @@ class _Journal:
         return mark is None or (self.file.id, offset) > (mark.journal_id, mark.offset)
 
 
-def _mark(filesystem: FileSystem, file: SplitFile, marks: dict[str, LastMark | None]) -> LastMark | None:
-    if file.dir not in marks:
-        marks[file.dir] = last_mark_of(filesystem, inspect_directory(filesystem, file.dir))
-    return marks[file.dir]
+class _Marks:
+    """The last marks of the journal directories of a split, and notes of those that the disk refuses."""
+
+    def __init__(self, filesystem: FileSystem, options: TableOptions) -> None:
+        self._filesystem = filesystem
+        self._options = options
+        self._found: dict[str, LastMark | None] = {}
+        self._noted: set[str] = set()
+        #: None where nobody reads notes: then a directory that cannot be listed is an error.
+        self.unread = None if options.unread_notes is None else self._note
+
+    def of(self, file: SplitFile) -> LastMark | None:
+        """Return the last mark that counts for a journal. Raises StorageError."""
+        if file.dir not in self._found:
+            here = inspect_directory(self._filesystem, file.dir)
+            self._found[file.dir] = last_mark_of(self._filesystem, here, unread=self.unread)
+        return self._found[file.dir]
+
+    def _note(self, path: str, error: StorageError) -> None:
+        """Leave a note, once: what is behind the mark, and what in front of it, is not known without it."""
+        if path not in self._noted:
+            self._noted.add(path)
+            note_unread(self._options, UnreadFile(path, f"the last mark: {error}"))
 
 
 def _batches(
-    filesystem: FileSystem, journal: _Journal, split: Split, names: list[str], options: TableOptions
+    filesystem: FileSystem,
+    journal: _Journal,
+    split: Split,
+    names: list[str],
+    options: TableOptions,
+    marks: _Marks,
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches in file order.
 
@@ -114,7 +136,9 @@ def _batches(
             raise error
 
     one = JournalFile(file.path, file.id, file.bytes)
-    for item in scan_journals(filesystem, [one], book, failed=failed, refused=refused):
+    for item in scan_journals(
+        filesystem, [one], book, failed=failed, refused=refused, unread_mark=marks.unread
+    ):
         if isinstance(item, Damage):
             if options.damage == "fail" and not item.unsynced:
                 raise corruption(item)

@@ -15,7 +15,7 @@ from bkctl.scan.checked import ALL, CheckedBatch, Wanted, checked
 from bkctl.scan.damage import Damage, Verdict
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.digest_book import DigestBook
-from bkctl.scan.directory import BookieDirectory, JournalFile, inspect_directory, last_mark_of
+from bkctl.scan.directory import BookieDirectory, JournalFile, UnreadMark, inspect_directory, last_mark_of
 from bkctl.scan.files.digest_survey import survey, survey_all, untold
 from bkctl.scan.files.journal_reading import JournalReading
 from bkctl.scan.files.loss import LossTracker
@@ -79,11 +79,17 @@ def list_journals(filesystem: FileSystem, journals: Iterable[JournalFile]) -> It
 
 
 class MarkFinder:
-    """The ends of the journals of each directory, by its last mark. The caller's ``mark`` wins."""
+    """The ends of the journals of each directory, by its last mark. The caller's ``mark`` wins.
 
-    def __init__(self, filesystem: FileSystem, mark: LastMark | None = None) -> None:
+    ``unread`` is that of :func:`bkctl.scan.directory.last_mark_of`.
+    """
+
+    def __init__(
+        self, filesystem: FileSystem, mark: LastMark | None = None, unread: UnreadMark | None = None
+    ) -> None:
         self._filesystem = filesystem
         self._mark = mark
+        self._unread = unread
         self._directories: dict[str, JournalEnds] = {}
 
     def ends_of(self, journal: JournalFile) -> JournalEnds:
@@ -91,7 +97,7 @@ class MarkFinder:
         directory = journal.directory
         if directory not in self._directories:
             here = inspect_directory(self._filesystem, directory)
-            mark = self._mark or last_mark_of(self._filesystem, here)
+            mark = self._mark or last_mark_of(self._filesystem, here, unread=self._unread)
             self._directories[directory] = ends_in(self._filesystem, here, mark)
         return self._directories[directory]
 
@@ -237,14 +243,15 @@ def scan_journals(
     advance: Advance = nobody,
     failed: Failed = fail,
     refused: Refused | None = None,
+    unread_mark: UnreadMark | None = None,
 ) -> Iterator[JournalEntries | JournalMarked | Damage]:
     """Yield the records of the journals, and their damage, in file order. Damage may carry ``unsynced``.
 
     ``failed`` is called for journals that cannot be opened, ``refused`` for each that was read and in which
-    the disk refused ranges.
+    the disk refused ranges, ``unread_mark`` for last marks that it refuses.
     """
     survey_journals(filesystem, journals, book, wanted)
-    marks = MarkFinder(filesystem, mark)
+    marks = MarkFinder(filesystem, mark, unread_mark)
     for journal in journals:
         try:
             scan = _open(filesystem, journal, book, marks)

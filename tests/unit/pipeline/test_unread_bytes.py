@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +17,13 @@ from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.unread_notes import unread_in
 from tests.support.log_builder import EntryLogBuilder, entry_body
-from tests.support.sets import DEMO, ran
+from tests.support.sets import DEMO, collected, ran
 from tests.support.unread_bytes import (
     CASES,
     INDEPENDENT,
     JOURNAL,
     LOG,
+    MARK,
     OF_LOGS_ALONE,
     refuse,
     refuse_again,
@@ -89,6 +92,52 @@ def test_a_journal_beside_one_that_cannot_be_opened_ends_no_run(
     outcome = ran("journal-forensics", [bookie], tmp_path / "out")
     assert outcome.verdict == "unexamined"
     assert set(outcome.unread_files) == {str(bookie / JOURNAL), str(newest)}
+
+
+@pytest.mark.parametrize("job", sorted(JOBS))
+def test_a_last_mark_that_cannot_be_read_is_named(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is behind it is not known; jobs that read no journals do not need it."""
+    bookie = copied(tmp_path / "bookie")
+    refuse(monkeypatch, bookie / MARK, 0, 16)
+    outcome = ran(job, [bookie], tmp_path / "out")
+    if job in OF_LOGS_ALONE | {"verify"}:
+        assert (outcome.verdict, outcome.unread_files) == ("clean", ())
+        return
+    assert (outcome.verdict, outcome.exit_code, outcome.unread_files) == (
+        "unexamined",
+        3,
+        (str(bookie / MARK),),
+    )
+    assert "unread_files" in outcome.found
+    assert sum(f"the last mark: {bookie / MARK}: " in guard for guard in outcome.guards) == 1
+
+
+def test_a_dead_ledger_disk_beside_the_journals_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marks are there, and the journals can be read."""
+    bookie = copied(tmp_path / "bookie")
+    dead = bookie / "ledgers" / "current"
+    real = os.stat
+
+    def failing(what: Any, *rest: Any, **how: Any) -> os.stat_result:
+        if str(what) == str(dead):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(what, *rest, **how)
+
+    monkeypatch.setattr(os, "stat", failing)
+    outcome = ran("journal-forensics", [bookie / "journal"], tmp_path / "out")
+    assert (outcome.verdict, outcome.unread_files) == ("unexamined", (str(dead),))
+
+
+def test_a_set_says_that_a_last_mark_was_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bookie = copied(tmp_path / "bookie")
+    refuse(monkeypatch, bookie / MARK, 0, 16)
+    done = collected(bookie, tmp_path / "sets")
+    assert done.complete.manifest.verdict == "unexamined"
+    assert any(f"the last mark: {bookie / MARK}: " in guard for guard in done.complete.manifest.guards)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE])
