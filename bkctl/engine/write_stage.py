@@ -307,8 +307,15 @@ class WriteStage:
                 self._stopping = True
                 self._held.fail_all(actions, error)
         finally:
-            call_all(_ANSWER, actions)
-            self._on_failure(error)
+            # Each part also where the one in front of it fails: else nobody does it.
+            try:
+                call_all(_ANSWER, actions)
+            finally:
+                try:
+                    # A turn may have been lent to this thread for an answer that it could not give.
+                    call_all(_RETURNING, self._return_turns)
+                finally:
+                    self._on_failure(error)
 
     def _wait_s(self) -> float | None:
         """Return the seconds until the oldest held add is to be rejected, None without any."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine import run_appender
+from bkctl.engine import run_appender, write_stage
 from bkctl.engine.add_run import AddRun, RecordRun
 from bkctl.engine.journal import force_write
 from bkctl.engine.journal.force_write import ForceWriteStage
@@ -99,6 +100,32 @@ def test_a_turn_is_given_back_where_the_rest_of_the_run_cannot_be_appended(
                 rig.bookie.writes.add_run(run)
         assert (answers.good, answers.bad) == ([], [])
         assert_goes_on(rig)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_turn_is_given_back_by_a_write_stage_that_ends(
+    monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """Also where it can give no answer for want of memory, twice in a row: the bookie learns of it and stops."""
+    calls: list[str] = []
+    works = write_stage.call_all
+
+    def call_all(what: str, actions: Iterable[Callable[[], object]]) -> None:
+        actions = list(actions)
+        if len(calls) < failing and threading.current_thread().name == "bookie-write-stage":
+            calls.append(what)
+            raise MemoryError(f"time {len(calls)}")
+        works(what, actions)
+
+    with lending(1) as (rig, run, answers):
+        writes, (journal,) = rig.bookie.writes, rig.bookie.journals
+        monkeypatch.setattr(write_stage, "call_all", call_all)
+        with writes._lock:
+            assert writes._hold(writes._held_run(run))
+        rig.wait_failure()
+        until(lambda: journal._queue._lent_to is None)
+        answers.wait(1)
+        assert (len(calls), answers.good, answers.bad) == (failing, ["run"], [])
 
 
 @pytest.mark.parametrize("lent", [False, True])
