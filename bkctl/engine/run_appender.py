@@ -10,7 +10,7 @@ from functools import partial
 
 from bkctl.engine.add_notes import AddNotes
 from bkctl.engine.add_run import AddRun, RecordRun, framed
-from bkctl.engine.engine_thread import Actions, logged_failure, reported
+from bkctl.engine.engine_thread import Actions, logged_failure, report
 from bkctl.engine.held_adds import Outcome
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
 from bkctl.engine.journal.journal import Journal
@@ -59,8 +59,12 @@ class RunAppender:
             return Outcome.NO_ROOM
         if not self._write_data:
             actions.append(partial(run.sink.journaled, [answer_of(run.sink, run.context, len(run.keys))]))
-        # The journal answers from here on, also after an error, and nobody else may.
-        reported(NOTING, self._notes.run, run, descriptors, ledgers, actions)
+        # The journal answers from here on, also after an error, and nobody else may. Not even the way into a
+        # function that would catch it may fail: it takes memory for its arguments.
+        try:
+            self._notes.run(run, descriptors, ledgers, actions)
+        except Exception as error:  # noqa: BLE001 - the add is taken, whatever is known of it
+            report(NOTING, error)
         return Outcome.ADDED
 
     def _append_records(self, run: RecordRun, actions: Actions) -> Outcome:
@@ -79,7 +83,10 @@ class RunAppender:
             append_to(journal, batch, actions)
         else:
             actions.append(partial(run.sink.journaled, [answer_of(run.sink, run.context, count)]))
-        reported(NOTING, self._notes.records, run, places, actions)
+        try:
+            self._notes.records(run, places, actions)
+        except Exception as error:  # noqa: BLE001 - as in `append`
+            report(NOTING, error)
         return Outcome.ADDED
 
     def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor], actions: Actions) -> bool:

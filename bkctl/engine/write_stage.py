@@ -21,7 +21,7 @@ from bkctl.clock import Clock
 from bkctl.codec.entry import ACCEPTED_BYTES_MIN
 from bkctl.engine.add_notes import AddNotes
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd, framed
-from bkctl.engine.engine_thread import Actions, EngineThread, call_all, reported
+from bkctl.engine.engine_thread import Actions, EngineThread, call_all, report
 from bkctl.engine.held_adds import HeldAdd, HeldAdds, HeldAddsSettings, Outcome
 from bkctl.engine.ledger_descriptor import LedgerDescriptor
 from bkctl.engine.ledger_table import LedgerTable
@@ -229,7 +229,10 @@ class WriteStage:
         else:
             self._table.append_key(descriptor)
             actions.append(partial(add.sink.journaled, [answer_of(add.sink, add.context, 1)]))
-        reported(NOTING, self._notes.single, descriptor, add.body, actions)
+        try:
+            self._notes.single(descriptor, add.body, actions)
+        except Exception as error:  # noqa: BLE001 - as in `RunAppender.append`
+            report(NOTING, error)
         return Outcome.ADDED
 
     def _held_run(self, run: AddRun | RecordRun) -> HeldAdd:

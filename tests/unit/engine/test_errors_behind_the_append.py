@@ -16,7 +16,14 @@ import pytest
 
 from bkctl.codec import journal as journal_codec
 from bkctl.config.server_keys.journal import JournalSettings
-from bkctl.engine import engine_thread, fencing, lac_watches, ledger_descriptor, run_appender
+from bkctl.engine import (
+    engine_thread,
+    fencing,
+    lac_watches,
+    ledger_descriptor,
+    run_appender,
+    write_stage,
+)
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd
 from bkctl.engine.db_storage.db_ledger_storage import DbLedgerStorage
 from bkctl.engine.engine_thread import Actions, call_all, reported
@@ -675,6 +682,20 @@ def test_adds_that_cannot_be_counted_have_one_answer_and_wake_those_who_wait(
     answers.wait(2)
     assert (answers.good, answers.bad) == (["run", "single"], [])
     assert told == [0, 1]
+
+
+@pytest.mark.parametrize("as_run", [lambda run: run, packed], ids=["lists", "packed"])
+def test_nothing_but_the_notes_themselves_is_called_behind_an_append(
+    as_run: Callable[[AddRun], AddRun | RecordRun], rig: EngineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without memory for the arguments of a call in between, the caller would answer beside the journal."""
+    for module in (write_stage, run_appender):
+        monkeypatch.setattr(module, "reported", no_memory, raising=False)
+    answers = Answers()
+    assert rig.bookie.writes.add_run(as_run(rig.run_of([(5, 1)], answers, "run")))
+    rig.bookie.writes.add(SingleAdd(entry_body(5, 2), KEY, answers, "single"))
+    answers.wait(2)
+    assert (answers.good, answers.bad) == (["run", "single"], [])
 
 
 @pytest.mark.parametrize("as_run", [lambda run: run, packed], ids=["lists", "packed"])
