@@ -106,7 +106,7 @@ def test_a_turn_is_given_back_where_the_rest_of_the_run_cannot_be_appended(
 def test_a_turn_is_given_back_by_a_write_stage_that_ends(
     monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    """Also where it can give no answer for want of memory, twice in a row: the bookie learns of it and stops."""
+    """Also where it can give no answer, twice in a row: the bookie learns of it, and its stop ends."""
     calls: list[str] = []
     works = write_stage.call_all
 
