@@ -147,6 +147,7 @@ INDEX_AUDIT = Job(
         "a record of a ledger without a ledger row is garbage: the bookie deleted it; unless metadata "
         "that was read twice (a URI, two dumps) place it on the bookie: its index is lost then",
         "of several records of an entry the one with the largest location counts",
+        "a record counts as it stands, whatever its digest says; 'verify' checks digests",
     ),
     plots=(
         Plot(

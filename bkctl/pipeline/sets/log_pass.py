@@ -85,7 +85,8 @@ class LogPass:
             with LogReader(filesystem, file, known, self._options) as reader:
                 whole = self._tables(file, reader, looked_at)
                 sealed = reader.head.ledgers_map is not None
-                state = PARTLY_READ if reader.lacks_records else looked_at.state
+                lacks = reader.lacks_records or reader.broken is not None
+                state = PARTLY_READ if lacks else looked_at.state
         except NotFoundError:
             return replace(looked_at, state="gone")
         except StorageError as error:

@@ -27,7 +27,13 @@ from bkctl.pipeline.tables.places import journal_files
 from bkctl.pipeline.tables.schemas import JOURNAL
 from bkctl.pipeline.tables.split import Split, SplitFile, packed
 from bkctl.pipeline.tables.table import known_columns
-from bkctl.pipeline.tables.unread_notes import UnreadFile, note_unopened, note_unread, refused_bytes
+from bkctl.pipeline.tables.unread_notes import (
+    UnreadFile,
+    broken_bytes,
+    note_unopened,
+    note_unread,
+    refused_bytes,
+)
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.directory import JournalFile, inspect_directory, last_mark_of
@@ -127,8 +133,13 @@ def _batches(
     rows = CheckedRows()
     book = book_of(split.known, options)
     damaged_to = 0
+    broken: list[Damage] = []
+
+    noted = False
 
     def refused(_: JournalFile, ranges: Sequence[tuple[int, int]]) -> None:
+        nonlocal noted
+        noted = True
         _note_refused(journal, ranges, damaged_to, options)
 
     def failed(error: StorageError) -> None:
@@ -143,6 +154,8 @@ def _batches(
             if options.damage == "fail" and not item.unsynced:
                 raise corruption(item)
             damaged_to = max(damaged_to, 0 if item.unsynced else item.end)
+            if not item.unsynced:
+                broken.append(item)
         elif isinstance(item, JournalMarked):
             if item.record.kind is not RecordKind.PADDING:
                 yield from _entry_batches(journal, rows, names, options)
@@ -156,6 +169,9 @@ def _batches(
             rows.add(item.entries)
     yield from _entry_batches(journal, rows, names, options)
     yield from _marked_batches(journal, marked, names, options)
+    if broken and not noted:
+        why = broken_bytes(file.path, broken[0].offset, sum(damage.size_bytes for damage in broken))
+        note_unread(options, UnreadFile(file.path, why, journal.has_behind_mark(damaged_to)))
 
 
 def _note_refused(

@@ -24,7 +24,13 @@ from bkctl.pipeline.tables.log_rows import LogRows, wanted_rows, within
 from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.split import STREAM, Split, SplitFile
 from bkctl.pipeline.tables.stored_digests import StoredDigests
-from bkctl.pipeline.tables.unread_notes import UnreadFile, note_unopened, note_unread, refused_bytes
+from bkctl.pipeline.tables.unread_notes import (
+    UnreadFile,
+    broken_bytes,
+    note_unopened,
+    note_unread,
+    refused_bytes,
+)
 from bkctl.scan.checked import CheckedBatch, checked
 from bkctl.scan.columns.log_columns import NotCleanError, RecordColumns, clean_columns
 from bkctl.scan.damage import Damage, Tail
@@ -81,6 +87,7 @@ class LogReader:
         self._anchors = LogAnchors(filesystem, LogFile(log.path, log.id, self.file.size_bytes))
         self.tail: Tail | None = None
         self._damaged_records = False
+        self._broken: list[Damage] = []
 
     @property
     def lacks_records(self) -> bool:
@@ -90,6 +97,16 @@ class LogReader:
         """
         end = self._end_of_records
         return self._damaged_records or any(start < end for start, _ in self.file.unreadable)
+
+    @property
+    def broken(self) -> tuple[int, int] | None:
+        """The offset and the number of bytes, as far as the log was read, that are no records; None without.
+
+        Records may have stood there.
+        """
+        if not self._broken:
+            return None
+        return self._broken[0].offset, sum(damage.size_bytes for damage in self._broken)
 
     @property
     def _end_of_records(self) -> int:
@@ -245,8 +262,11 @@ class LogReader:
             yield wanted
 
     def _told(self, damage: Damage) -> Damage:
-        if damage.offset < self._end_of_records and self.file.refused(damage.offset, damage.end):
-            self._damaged_records = True
+        if damage.offset < self._end_of_records:
+            if self.file.refused(damage.offset, damage.end):
+                self._damaged_records = True
+            elif damage.offset >= HEADER_BYTES:
+                self._broken.append(damage)
         if self._strict:
             raise corruption(damage)
         return damage
@@ -287,9 +307,11 @@ def windows(log: SplitFile, split: Split, options: TableOptions) -> Iterator[Log
 
 def note_lacking(reader: LogReader, options: TableOptions) -> None:
     """Leave a note where records of the log, as far as it was read, may be lacking. Raises StorageError."""
+    path = reader.log.path
     if reader.lacks_records:
-        path = reader.log.path
         note_unread(options, UnreadFile(path, refused_bytes(path, reader.file.unreadable)))
+    elif reader.broken is not None:
+        note_unread(options, UnreadFile(path, broken_bytes(path, *reader.broken)))
 
 
 def corruption(damage: Damage) -> CorruptionError:

@@ -73,6 +73,16 @@ def refused_bytes(path: str, ranges: Sequence[_Range]) -> str:
     return f"{path}: {size} bytes from offset {ranges[0][0]} on cannot be read"
 
 
+def broken_bytes(path: str, offset: int, size_bytes: int) -> str:
+    """Return the sentence of a file in which bytes are no records, ``offset`` being that of the first."""
+    what = (
+        f"{size_bytes} bytes from offset {offset} on are no records"
+        if size_bytes
+        else (f"records are lacking from offset {offset} on")
+    )
+    return f"{path}: {what} (job verify tells which)"
+
+
 def unread_in(folder: str) -> list[UnreadFile]:
     """Return what tasks noted in a folder, each file once, by its path. Raises StorageError."""
     found: dict[str, UnreadFile] = {}

@@ -25,9 +25,17 @@ from tests.support.unread_bytes import (
     LOG,
     MARK,
     OF_LOGS_ALONE,
+    OF_MAPS,
     refuse,
     refuse_again,
 )
+
+
+def overwritten(path: Path, offset: int) -> None:
+    """Put bytes into a file that are neither a size nor an entry."""
+    data = bytearray(path.read_bytes())
+    data[offset : offset + 4] = b"\x7f\xff\xff\xff"
+    path.write_bytes(data)
 
 
 def copied(folder: Path) -> Path:
@@ -55,6 +63,43 @@ def test_no_job_is_clean_over_bytes_that_its_answer_depends_on(
     assert "unread_files" in outcome.found
     assert outcome.unread_files == (str(bookie / name),)
     assert sum(str(bookie / name) in guard for guard in outcome.guards) == 1
+
+
+@pytest.mark.parametrize("job", sorted(JOBS))
+@pytest.mark.parametrize(
+    ("name", "offset", "independent"),
+    [
+        (LOG, 15259, OF_MAPS),
+        (JOURNAL, 344064, OF_LOGS_ALONE),
+        (JOURNAL, 8192, set(JOBS) - {"journal-forensics"}),
+    ],
+    ids=["a log", "behind the mark", "in front of the mark"],
+)
+def test_no_job_is_clean_over_bytes_that_are_no_records(
+    name: str, offset: int, independent: set[str], job: str, tmp_path: Path
+) -> None:
+    """The disk gives them, and a chain of records goes on behind them: what stood there is not known."""
+    bookie = copied(tmp_path / "bookie")
+    overwritten(bookie / name, offset)
+    outcome = ran(job, [bookie], tmp_path / "out")
+    if job == "verify":
+        assert (outcome.verdict, outcome.found) == ("found", ("damages",))
+        return
+    if job in independent:
+        assert outcome.unread_files == ()
+        assert "unread_files" not in outcome.found
+        return
+    assert (outcome.verdict, outcome.unread_files) == ("unexamined", (str(bookie / name),))
+    assert sum(f"bytes from offset {offset} on are no records" in guard for guard in outcome.guards) == 1
+
+
+def test_what_is_no_record_is_unknown_to_runs_over_a_set(tmp_path: Path) -> None:
+    bookie = copied(tmp_path / "bookie")
+    overwritten(bookie / LOG, 15259)
+    assert collected(bookie, tmp_path / "sets").complete.manifest.verdict == "unexamined"
+    outcome = ran("replica-compare", [tmp_path / "sets"], tmp_path / "out")
+    assert outcome.verdict == "unexamined"
+    assert {"runs_not_read", "blocks_not_read"} & set(outcome.found)
 
 
 def test_a_damaged_header_stays_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
