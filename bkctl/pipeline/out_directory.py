@@ -18,7 +18,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from bkctl.errors import RefusedError, StorageError, storage_error
+from bkctl.errors import RefusedError, StorageError, UsageError, storage_error
 from bkctl.kvstore.lock_holder import flock_holder
 
 SUMMARY_NAME = "summary.json"
@@ -54,6 +54,8 @@ def claimed(path: str) -> Iterator[str]:
 def _locked(path: str) -> Iterator[None]:
     """Hold the mark of the directory, which is made if need be."""
     mark = os.path.join(path, MARK_NAME)
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise UsageError(f"--out {path}: is a file; name a directory, which is made where there is none")
     try:
         os.makedirs(path, exist_ok=True)
         names = os.listdir(path)

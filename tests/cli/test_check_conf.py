@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 import subprocess
@@ -61,6 +62,9 @@ def test_of_a_sound_bookie_there_is_nothing_to_mend(run_cli: Run, bookie: Doctor
     code, rows = checked(run_cli, bookie.conf, "--all", *words)
     assert code == 0
     found = directories(rows)
+    table = run_cli("bookie", "check-conf", "--conf", bookie.conf, "--all", "-o", "csv").stdout
+    (line,) = (row for row in csv.DictReader(table.splitlines()) if row["name"].endswith("/ledgers"))
+    assert (line["about"], line["writable"], line["storage"]) == ("directory", "true", "DbLedgerStorage")
     assert {name: row["holds"] for name, row in found.items()} == {
         "journal": ["journal"],
         "ledgers": ["ledgers", "index"],

@@ -175,6 +175,8 @@ def test_wrong_calls_are_refused_with_a_reason(run_cli: Run, demo: Path, tmp_pat
     (tmp_path / "file").touch()
     code, text = refused(run_cli, "inventory", demo, *out, "--report", tmp_path / "file" / "r.html")
     assert (code, "file: File exists" in text) == (2, True)
+    code, text = refused(run_cli, "inventory", demo, "--out", tmp_path / "file")
+    assert (code, "file: is a file; name a directory" in text) == (2, True)
     code, text = refused(run_cli, "replication-audit", demo, *out, "--metadata", "x", "--bookies-gone", "a'b")
     assert (code, "no id of a bookie" in text) == (2, True)
     assert not (tmp_path / "o").exists()

@@ -198,10 +198,16 @@ def apply_to_file(filesystem: WritableFileSystem, change: CookieChange) -> None:
 def back_up(change: CookieChange, folder: str, clock: Clock) -> str | None:
     """Keep the cookie that goes, in a new file (mode 0600) in ``folder``; its path, None without such one.
 
-    The name has the bookie's id and the time; it never replaces a file. Raises StorageError.
+    The name has the bookie's id and the time; it never replaces a file. Raises NotFoundError where there is
+    no such folder, StorageError.
     """
     if change.old is None or change.action is Action.KEEP:
         return None
+    if not os.path.isdir(folder):
+        raise NotFoundError(
+            f"{folder}: no such directory for the backup of {change.target}, which is as it was; make it, or"
+            " choose another one (--backup-dir)"
+        )
     named = _NOT_IN_NAMES.sub("_", _bookie_in(change.old) or "unreadable")[:100]
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.time_ms() / 1000))
     for number in range(1, _BACKUP_NAMES_MAX + 1):

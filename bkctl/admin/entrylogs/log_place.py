@@ -83,9 +83,9 @@ def find_log(
                 if is_named and log_id in (None, log.log_id) and in_quarantine in (None, is_there):
                     found[normpath(log.path)] = log
     if not found:
-        what = "no entry log in quarantine" if in_quarantine else "no entry log"
-        what += "" if log_id is None else f" {log_id} (0x{log_id:x})"
-        raise NotFoundError(f"{what} in {', '.join(paths)}")
+        what = "no entry log" if log_id is None else f"no entry log {log_id} (0x{log_id:x})"
+        where = "in quarantine in" if in_quarantine else "in"
+        raise NotFoundError(f"{what} {where} {', '.join(paths)}")
     if len(found) > 1:
         listed = ", ".join([log.path for log in found.values()][:5]) + (", ..." if len(found) > 5 else "")
         raise UsageError(f"{len(found)} logs fit, name one by its id or its path: {listed}")

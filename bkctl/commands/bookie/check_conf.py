@@ -37,7 +37,7 @@ CHECK_CONF_SCHEMA: Schema = (
     Key("effective", "string or null", "value that counts because of it, null where none does", wide=True),
     Key("where", "string or null", "file and line, the option or the variable that sets it", wide=True),
     Key("says", "string", "why, and what is expected"),
-    Key("holds", "array", "journal, ledgers, index: what the directory is for", wide=True),
+    Key("holds", "array or null", "journal, ledgers, index: what the directory is for", wide=True),
     Key("exists", "bool or null", "whether the directory is there", wide=True),
     Key("writable", "bool or null", "whether the present user may write there, or make it", wide=True),
     Key("free_bytes", "int or null", "free bytes of its disk", wide=True),
@@ -46,6 +46,9 @@ CHECK_CONF_SCHEMA: Schema = (
     Key("storage", "string or null", "storage classes whose index lies there", wide=True),
     Key("held_by", "string or null", "process that uses the directory", wide=True),
 )
+
+
+_NOTHING = dict.fromkeys(key.key for key in CHECK_CONF_SCHEMA)
 
 
 @takes(CHECK_CONF_SCHEMA)
@@ -95,7 +98,9 @@ def check_conf_command(
             if every or row["severity"] != "ok":
                 yield row
 
-    write_rows(rows(), CHECK_CONF_SCHEMA, output, nothing="nothing to mend; --all shows every key")
+    # Each row has all keys: the header of a CSV is made of those of the first one.
+    whole = ({**_NOTHING, **row} for row in rows())
+    write_rows(whole, CHECK_CONF_SCHEMA, output, nothing="nothing to mend; --all shows every key")
     verdict = [counted(counts[name], name) for name in ("error", "warning", "note") if counts[name]]
     found = ", ".join(verdict) or "nothing to mend"
     typer.echo(

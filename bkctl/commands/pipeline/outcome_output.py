@@ -32,7 +32,9 @@ RUN_SCHEMA: Schema = (
     Key("parameters", "object", "the options in effect"),
     Key("tables", "array", "of {name, role (input, result), path, rows, bytes}"),
     Key("unread_indexes", "array of strings", "directories whose index could not be read"),
-    Key("unread_files", "array of strings", "logs, journals and last marks not read, or not whole, or damaged"),
+    Key(
+        "unread_files", "array of strings", "logs, journals and last marks not read, or not whole, or damaged"
+    ),
     Key("unread_tables", "array of strings", "input tables that may lack rows for want of these"),
     Key("logs_gone", "int", "entry logs that went away while files were read"),
     Key("version", "string", "version of bkctl"),

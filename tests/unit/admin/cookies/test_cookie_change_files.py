@@ -100,7 +100,7 @@ def test_backups_never_replace_each_other(cookie: Cookie, tmp_path: Path) -> Non
         assert path is not None
         assert Path(path).read_bytes() == old
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
-    with pytest.raises(StorageError, match="the backup of a cookie"):
+    with pytest.raises(NotFoundError, match=r"none: no such directory for the backup .*make it, or choose"):
         back_up(change, str(tmp_path / "none"), clock)
 
 
