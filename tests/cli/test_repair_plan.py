@@ -216,6 +216,17 @@ def test_what_a_refused_rebuild_has_left_stays_in_a_plan_without_a_salvage() -> 
     assert in_order([{**log, "commands": [salvage]}, left]) == [{**log, "commands": [salvage]}]
 
 
+def test_a_plan_says_that_damaged_logs_are_left_to_the_next_one() -> None:
+    """Beside an index that is rebuilt first they are salvaged behind it, and this plan has no word of them."""
+    rebuild = ["bkctl", "index", "rebuild", "/b", "--ledgers", "--yes"]
+    salvage = ["bkctl", "entrylog", "salvage", "/b/0.log", "--yes"]
+    log = {"kind": "damaged_log", "dir": "/b", "path": "/b/0.log", "commands": [salvage]}
+    index = {"kind": "unreadable_database", "dir": "/b", "path": "/b/ledgers", "commands": [rebuild]}
+    (row,) = in_order([log, {**index, "instead": None}])
+    assert row["commands"] == [[*rebuild[:-1], "--accept-loss", "--yes"]]
+    assert row["instead"].startswith("the damaged logs are salvaged behind it: make a plan again")
+
+
 def test_what_a_plan_prints_is_not_taken_for_one(run_cli: Run, tmp_path: Path) -> None:
     bookie = demo_with_a_damaged_log(tmp_path)
     for form in ("json", "ndjson"):

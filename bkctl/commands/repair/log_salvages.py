@@ -64,6 +64,10 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [chosen for row in rows if (chosen := choice.of(row)) is not None]
 
 
+#: To know about the rebuild of an index beside damaged logs.
+_NEXT_PLAN = "the damaged logs are salvaged behind it: make a plan again then ('bkctl repair plan')"
+
+
 class _Choice:
     """The indexes that are rebuilt, and what that leaves of the rows about them and their logs."""
 
@@ -88,7 +92,9 @@ class _Choice:
         if row["kind"] in _SALVAGED_KINDS or (self._names_damage(row) and not is_rebuild):
             return None
         if index in self._damaged and is_rebuild:
-            return {**row, "commands": [[*words[:-1], "--accept-loss", "--yes"] for words in row["commands"]]}
+            commands = [[*words[:-1], "--accept-loss", "--yes"] for words in row["commands"]]
+            known = (row.get("instead"), _NEXT_PLAN if index in self._salvaged else None)
+            return {**row, "commands": commands, "instead": "; ".join(filter(None, known))}
         return row
 
     def _as_salvage(self, row: dict[str, Any]) -> dict[str, Any]:
