@@ -217,7 +217,7 @@ def test_what_a_refused_rebuild_has_left_stays_in_a_plan_without_a_salvage() -> 
 
 
 def test_a_plan_says_that_damaged_logs_are_left_to_the_next_one() -> None:
-    """Beside an index that is rebuilt first they are salvaged behind it, and this plan has no word of them."""
+    """Beside an index that is rebuilt first they are salvaged behind it, and no step is theirs."""
     rebuild = ["bkctl", "index", "rebuild", "/b", "--ledgers", "--yes"]
     salvage = ["bkctl", "entrylog", "salvage", "/b/0.log", "--yes"]
     log = {"kind": "damaged_log", "dir": "/b", "path": "/b/0.log", "commands": [salvage]}
