@@ -98,7 +98,8 @@ def test_format_refuses_while_the_bookie_runs(run_cli: Run, here: Path) -> None:
     options = [word for key, value in directories.items() for word in ("-X", f"{key}={value}")]
     with EmbeddedBookie(here / "b", overrides=directories):
         # --dry-run only looks.
-        assert run_cli("bookie", "format", *options, "--dry-run").exit_code == 0
+        shown = run_cli("bookie", "format", *options, "--dry-run")
+        assert (shown.exit_code, "; while it is, nothing is removed" in shown.stderr) == (0, True)
         refused = run_cli("bookie", "format", *options, "--yes")
     assert (refused.exit_code, refused.stdout) == (4, "")
     assert "in use by" in refused.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -212,6 +213,21 @@ def format_command(
         found = format_directories(config, delete_cookie=delete_cookie)
     rows = ({"dir": one.directory, "entries": one.entries, "bytes": one.bytes} for one in found)
     write_rows(rows, FORMAT_SCHEMA, output)
+    if dry_run:
+        _tell_user_of(one.directory for one in found)
+
+
+def _tell_user_of(directories: Iterable[str]) -> None:
+    """Say who uses the first of some directories that is in use: without --dry-run it is refused."""
+    from bkctl.directories.holders import holders
+    from bkctl.scan.directory import current
+
+    for path in map(current, directories):
+        for holder in holders(path)[:1]:
+            typer.echo(
+                f"bkctl: {path}: in use by {holder}; while it is, nothing is removed (exit code 4)", err=True
+            )
+            return
 
 
 @app.command("status")
