@@ -119,8 +119,16 @@ def space_command(
         sums, code = _of_metadata(known, by)
     else:
         sums, code = _of_files(context, paths or default_paths(", or --metadata"), known, by)
-    write_rows(_rows(sums, files=not stored, by=by), SCHEMA, output, nothing="no entries")
+    rows = _rows(sums, files=not stored, by=by)
+    write_rows(rows, _shown(sums, by), output, nothing="no entries")
     raise typer.Exit(code)
+
+
+def _shown(sums: Iterable[_Sum], by: GroupBy) -> Schema:
+    """Return the schema; a table has the directory where it is what tells rows apart."""
+    if by is not GroupBy.DIR and len({each.keys.get("dir") for each in sums}) < 2:
+        return SCHEMA
+    return tuple(key._replace(wide=False) if key.key == "dir" else key for key in SCHEMA)
 
 
 def _rows(sums: Iterable[_Sum], *, files: bool, by: GroupBy) -> Iterator[dict[str, Any]]:

@@ -150,6 +150,16 @@ def test_space_of_files(run_cli: Run, tmp_path: Path) -> None:
     assert run_cli("space", bookie.root, "--by", "bookie").exit_code == 2
     (whole,) = from_ndjson(run_cli("space", bookie.root, "--by", "dir").stdout)
     assert (whole["ledgers"], whole["share"]) == (len(rows), 1.0)
+    # A table names the directory where that is what tells its rows apart.
+    assert whole["dir"] in run_cli("space", bookie.root, "--by", "dir", "-o", "table").stdout
+    assert "dir" not in run_cli("space", bookie.root, "-o", "table").stdout
+    other = Stopped(tmp_path / "c").build()
+    for cookie in Path(other.root).rglob("VERSION"):
+        cookie.unlink()  # it would be the same bookie's
+    words = ("space", bookie.root, other.root)
+    dirs = {row["dir"] for row in from_ndjson(run_cli(*words).stdout)}
+    shown = run_cli(*words, "-o", "table")
+    assert (len(dirs), [each for each in dirs if each not in shown.stdout]) == (2, []), shown
 
 
 def test_a_lost_index_is_no_garbage(run_cli: Run, tmp_path: Path) -> None:
