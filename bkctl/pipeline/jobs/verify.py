@@ -112,7 +112,7 @@ VERIFY = Job(
     advice="'bkctl entrylog verify DIR' says what a damage took, 'bkctl doctor DIR' what to do about it",
     needs_metadata=False,
     notes=(
-        "without metadata digest types are learnt from the entries; those of MAC ledgers need the password",
+        "digest types that no metadata tell are learnt from the entries; MAC ledgers need the password",
     ),
     plots=(
         Plot(
