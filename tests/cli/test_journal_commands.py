@@ -81,6 +81,18 @@ def test_verify_says_what_it_could_not_check(run_cli: Run, tmp_path: Path) -> No
     assert (result.exit_code, row["verdict"], row["unchecked"], result.stderr) == (0, "clean", 0, "")
 
 
+def test_a_journal_beside_one_that_cannot_be_opened_is_named_as_well(run_cli: Run, tmp_path: Path) -> None:
+    """How far it has to reach depends on that one: the error would be of a file that nobody asked for."""
+    bookie = shutil.copytree(DEMO / "bookie1", tmp_path / "bookie1")
+    journal = bookie / "journal/current" / JOURNAL.name
+    newest = journal.with_name(f"{JOURNAL_ID + 1:x}.txn")
+    newest.mkdir()
+    for verb in ("verify", "scan"):
+        result = run_cli("journal", verb, journal)
+        assert (result.exit_code, result.stdout) == (7, "")
+        assert result.stderr.endswith(f"error: {journal} is not read: {newest}: not a regular file\n")
+
+
 def test_the_last_mark_beside_the_journal_tells_a_power_cut_from_damage(run_cli: Run, tmp_path: Path) -> None:
     bookie = shutil.copytree(DEMO / "bookie1", tmp_path / "bookie1")
     journal = bookie / "journal/current" / JOURNAL.name

@@ -111,9 +111,7 @@ VERIFY = Job(
     unexamined=("unchecked",),
     advice="'bkctl entrylog verify DIR' says what a damage took, 'bkctl doctor DIR' what to do about it",
     needs_metadata=False,
-    notes=(
-        "digest types that no metadata tell are learnt from the entries; MAC ledgers need the password",
-    ),
+    notes=("digest types that no metadata tell are learnt from the entries; MAC ledgers need the password",),
     plots=(
         Plot(
             "Entries by log",

@@ -62,8 +62,7 @@ def note_unopened(options: TableOptions, path: str, error: StorageError) -> bool
     is_ours = error.path == path or parse_journal_name(name) is not None or parse_log_name(name) is not None
     if options.unread_notes is None or not speaks_of_file(error) or not is_ours:
         return False
-    why = str(error) if error.path == path else f"{path} is not read: {error}"
-    note_unread(options, UnreadFile(path, why, opened=False))
+    note_unread(options, UnreadFile(path, str(error), opened=False))
     return True
 
 

@@ -258,7 +258,7 @@ def scan_journals(
         except NotFoundError:
             continue  # a running bookie trimmed it since it was listed
         except StorageError as error:
-            failed(error)
+            failed(_of_journal(journal, error))
             continue
         with scan:
             yield from scan.head.damage
@@ -278,6 +278,18 @@ def scan_journals(
             if refused is not None and scan.file.unreadable:
                 refused(journal, scan.file.unreadable)
         advance(journal.size_bytes)
+
+
+def _of_journal(journal: JournalFile, error: StorageError) -> StorageError:
+    """Return the error of opening a journal; it names it where the error is another file's.
+
+    How far a journal reaches depends on the newest one, and on where the next one says that it ends.
+    """
+    if error.path == journal.path:
+        return error
+    named = type(error)(f"{journal.path} is not read: {error}", path=error.path, offset=error.offset)
+    named.__cause__ = error.__cause__
+    return named
 
 
 def _open(filesystem: FileSystem, journal: JournalFile, book: DigestBook, marks: MarkFinder) -> JournalScan:
@@ -302,7 +314,7 @@ def verify_journals(
         except NotFoundError:
             continue  # as in scan_journals
         except StorageError as error:
-            failed(error)
+            failed(_of_journal(journal, error))
             continue
         with scan:
             yield _verify(scan, book, partial(marks.lost_in_front, journal))
