@@ -125,7 +125,7 @@ def space_command(
 
 
 def _shown(sums: Iterable[_Sum], by: GroupBy) -> Schema:
-    """Return the schema; a table has the directory where it is what tells rows apart."""
+    """Return the schema; a table has the directory where only that distinguishes its rows."""
     if by is not GroupBy.DIR and len({each.keys.get("dir") for each in sums}) < 2:
         return SCHEMA
     return tuple(key._replace(wide=False) if key.key == "dir" else key for key in SCHEMA)
