@@ -75,7 +75,8 @@ class BookieMove:
         self._random = random or Random()  # noqa: S311 - chooses entries to look at, keeps no secret
         self._sessions = _Sessions()
         self._at_work: set[LedgerMove] = set()
-        #: Ledgers whose lock may be there although the call that was to make it failed.
+        #: Ledgers whose lock may be there unknown to this process: the call that was to make it failed, or it
+        #: was not given back.
         self._strays: set[int] = set()
         self._entries_written = self._bytes_written = 0
 
@@ -207,7 +208,12 @@ class BookieMove:
         return taken
 
     async def _give_back(self, taken: Taken, session: int) -> None:
-        """Give a lock back, however often the store must be asked: it would else be kept by this session."""
+        """Give a lock back, however often the store must be asked: it would else be kept by this session.
+
+        A lock that counts as lost may be one of the session that is there now: the end of the one before may
+        be reported after the lock was taken.
+        """
+        self._strays.add(taken.ledger)
         pause_s = _PAUSE_S
         while self._sessions.lost == session:
             try:
@@ -216,6 +222,7 @@ class BookieMove:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
             else:
+                self._strays.discard(taken.ledger)
                 return
 
 
