@@ -157,7 +157,7 @@ class FragmentCopyMachine(OperationMachine):
         self._failed: dict[int, FailedIndex] = {}
         self._rate = rate
         self._counts = counts or CopyCounts()
-        self._rules = CopyRules(access, rate, self._settings.speculation)
+        self._rules = CopyRules(access, rate, self._speculation())
         self._entries: Iterator[int] = iter(())
         self._copies: set[EntryCopy] = set()
         self._done_count = 0
@@ -225,7 +225,7 @@ class FragmentCopyMachine(OperationMachine):
         self._rules = CopyRules(
             self._access,
             self._rate,
-            self._settings.speculation,
+            self._speculation(),
             refilled,
             set(self._settings.avoid),
             self._counts,
@@ -282,18 +282,31 @@ class FragmentCopyMachine(OperationMachine):
         """Return the possible sources: the good ones first, then slow ones, then those that failed the check.
 
         The latter may still have this entry; its digest is checked. Where no digest proves anything (DUMMY),
-        a replica that leaves is its successor's source: another one may be damaged, and nothing shows it.
+        a replica that leaves is its successor's source, however slow: another one may be damaged, and nothing
+        shows it.
         """
         bookies, slow = self._fragment.bookies, self._rules.slow
         indices = self._distribution.write_set(entry)
-        unproved = self._access.digester.type is DigestType.DUMMY
 
         def rank(index: int) -> tuple[int, bool]:
-            bad, is_slow = self._bad.get(index), bookies[index] in slow
-            leaves = bad is not None and bad.defect in (Defect.LEAVING, Defect.MISPLACED)
-            return (-1 if unproved and leaves and not is_slow else bad is not None, is_slow)
+            first = self._is_unproved and self._leaves(index)
+            return (-1 if first else index in self._bad, bookies[index] in slow)
 
         return [bookies[index] for index in sorted(indices, key=rank)]
+
+    @property
+    def _is_unproved(self) -> bool:
+        return self._access.digester.type is DigestType.DUMMY
+
+    def _leaves(self, index: int) -> bool:
+        """Return whether an index is replaced although its bookie may have everything."""
+        bad = self._bad.get(index)
+        return bad is not None and bad.defect in (Defect.LEAVING, Defect.MISPLACED)
+
+    def _speculation(self) -> Speculation | None:
+        """Return when the next source is asked early: not where the first one alone is to be believed."""
+        first_alone = self._is_unproved and any(self._leaves(index) for index in self._bad)
+        return None if first_alone else self._settings.speculation
 
     def _no_source(self, entry: int, error: ClientError) -> None:
         for index in list(self._targets):

@@ -414,10 +414,13 @@ def test_metadata_are_not_written_once_the_lock_is_lost(cluster: DrainedCluster)
     assert cluster.drain().exit_code == 0
 
 
+@pytest.mark.parametrize("is_slow", [False, True])
 def test_without_a_digest_the_replica_that_leaves_is_the_source_of_its_successor(
-    cluster: DrainedCluster,
+    cluster: DrainedCluster, is_slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replica that was damaged on another bookie would else become both of them."""
+    if is_slow:
+        monkeypatch.setattr(cluster.client, "slow_bookies", lambda: frozenset({"out"}))
     metadata = replace(ledger_metadata(("out", "a")), digest_type=DigestType.DUMMY)
     cluster.ledger(1, metadata)
     good = cluster.client.entries["out", 1, 4]

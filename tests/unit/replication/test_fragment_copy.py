@@ -248,6 +248,24 @@ def test_without_a_digest_a_replica_that_leaves_is_its_successors_source(defect:
     assert {bookie for bookie, _ in with_digests.reads if bookie != "d"} == {"a", "b"}
 
 
+def test_without_a_digest_a_replica_that_leaves_is_waited_for_however_slow_it_is() -> None:
+    found = replace(CLOSED, digest_type=DigestType.DUMMY)
+    copy = Copy(
+        found,
+        bad={2: Defect.LEAVING},
+        access=LedgerAccess(LEDGER, DigestType.DUMMY, PASSWORD),
+        settings=CopySettings(avoid=frozenset({"c"})),
+    )
+    copy.rig.choose("d")
+    assert (copy.rig.asked(), copy.rig.of(SetTimer)) == (["c"], [])
+    # Without an answer of it the others are all that there is.
+    copy.rig.silent("c")
+    assert copy.rig.asked() == ["b"]
+    with_digests = Copy(bad={2: Defect.LEAVING})
+    with_digests.rig.choose("d")
+    assert with_digests.rig.of(SetTimer)
+
+
 def test_slow_bookies_are_read_last_and_chosen_last() -> None:
     settings = CopySettings(avoid=frozenset({"a", "d"}))
     copy = Copy(metadata(3, 3, 2, state=LedgerState.CLOSED, last_entry=2), settings=settings)
