@@ -1,7 +1,8 @@
 """Finding the digest of a closed ledger whose metadata name none, as those of format 1 never do.
 
 An entry is read, and each kind of digest is tried on it. A digest of no bytes checks nothing: it is believed
-when the first entry is as long as its own header says. The read has the fence flag and so carries the
+when the first entry is as long as its own header says, and no other bookie's copy proves another kind; one
+that was cut by the length of its digest is as long, too. The read has the fence flag and so carries the
 password: the bookie then says whether it is the ledger's. A copy with another password would lock the owner
 out. The fence does no harm, because nobody writes to a closed ledger.
 
@@ -12,8 +13,8 @@ NEW    ``start``               ASKING, Send to the first bookie of entry 0; FINI
                                ledger
 ASKING a digest that checks    FINISHED with its kind
 ASKING the password is refused FINISHED with AccessDeniedError
-ASKING anything else           ASKING, Send to the next bookie; FINISHED with DigestUnknownError behind the
-                               last one
+ASKING anything else           ASKING, Send to the next bookie; behind the last one FINISHED with DUMMY where
+                               an entry was as one without a digest is, else with DigestUnknownError
 ====== ======================= =============================================================================
 """
 
@@ -56,6 +57,7 @@ class DigestSearchMachine(OperationMachine):
         self._metadata = metadata
         self._left: list[str] = []
         self._said = "no bookie has its first entry"
+        self._may_have_none = False
 
     def _begin(self) -> None:
         if self._metadata.last_entry == NO_ENTRY:
@@ -65,6 +67,9 @@ class DigestSearchMachine(OperationMachine):
         self._ask()
 
     def _ask(self) -> None:
+        if not self._left and self._may_have_none:
+            self.exchange.finish(DigestType.DUMMY)
+            return
         if not self._left:
             error = DigestUnknownError(f"its digest is not known: {self._said}", ledger=self._access.ledger)
             self.exchange.finish(error=error)
@@ -80,7 +85,9 @@ class DigestSearchMachine(OperationMachine):
             return
         if code is ResultCode.OK and isinstance(event, Answered) and isinstance(event.response, ReadResponse):
             kind = self._kind_of(event.response.body, bookie)
-            if kind is not None:
+            if kind is DigestType.DUMMY:
+                self._may_have_none = True
+            elif kind is not None:
                 self.exchange.finish(kind)
                 return
             self._said = f"no kind of digest checks on what {bookie} sent"

@@ -8,6 +8,7 @@ import pytest
 
 from bkctl.client.errors import AccessDeniedError
 from bkctl.client.ops.ledger_access import LedgerAccess
+from bkctl.codec.digest import DIGEST_BYTES
 from bkctl.protocol.messages import ReadRequest
 from bkctl.replication.digest_search import DigestSearchMachine, DigestUnknownError
 from bkctl.types import DigestType, LedgerState, ResultCode
@@ -33,6 +34,8 @@ def search() -> Rig:
 def test_each_kind_is_found(digest: DigestType, data: bytes) -> None:
     rig = search()
     rig.answer("a", body=first_entry(digest, data))
+    if digest is DigestType.DUMMY:  # which any other one disproves
+        rig.answer("b", body=first_entry(digest, data))
     assert rig.end is not None
     assert rig.end.value is digest
 
@@ -68,6 +71,27 @@ def test_what_is_too_long_for_its_header_is_not_taken_for_an_entry_without_a_dig
     rig.answer("b", body=first_entry(DigestType.MAC)[:-1])
     assert rig.end is not None
     assert isinstance(rig.end.error, DigestUnknownError)
+
+
+@pytest.mark.parametrize("digest", [DigestType.CRC32, DigestType.CRC32C, DigestType.MAC])
+def test_what_is_cut_by_the_length_of_its_digest_is_not_taken_for_an_entry_without_one(
+    digest: DigestType,
+) -> None:
+    """Nothing would be proved of the ledger's entries then, and damaged copies would be copied."""
+    good = first_entry(digest)
+    rig = search()
+    rig.answer("a", body=good[: len(good) - DIGEST_BYTES[digest]])
+    rig.answer("b", body=good)
+    assert rig.end is not None
+    assert rig.end.value is digest
+
+
+def test_an_entry_without_a_digest_is_believed_where_nobody_else_has_it() -> None:
+    rig = search()
+    rig.answer("a", body=first_entry(DigestType.DUMMY))
+    rig.silent("b")
+    assert rig.end is not None
+    assert rig.end.value is DigestType.DUMMY
 
 
 def test_an_empty_ledger_has_none() -> None:
