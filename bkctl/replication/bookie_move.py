@@ -18,9 +18,10 @@ from random import Random
 
 from bkctl.client.adherence import Adheres
 from bkctl.client.bookkeeper import BookKeeper
+from bkctl.client.errors import NoSuchLedgerError
 from bkctl.clock import Clock, SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
-from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError
+from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, UsageError
 from bkctl.metadata.api import MetadataStore, NoClusterError
 from bkctl.metadata.autorecovery_api import Taken
 from bkctl.replication.auditor_office import LedgerRow
@@ -29,6 +30,7 @@ from bkctl.replication.ledger_move import LedgerMove, MoveSettings
 from bkctl.replication.moved_ledger import MovedLedger, MoveOutcome
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.steps import ClientSteps
+from bkctl.types import LedgerState
 
 #: Ledgers whose metadata are held at once.
 GROUP = 256
@@ -90,21 +92,26 @@ class BookieMove:
         """Bytes of the entries that were copied so far."""
         return self._bytes_written + sum(one.counts.bytes_written for one in self._at_work)
 
-    async def groups(self, only: Sequence[int] | None = None) -> AsyncIterator[list[LedgerRow]]:
+    async def groups(
+        self, only: Sequence[int] | None = None, *, recoveries: bool = False
+    ) -> AsyncIterator[list[LedgerRow]]:
         """Yield the ledgers that name the bookies or whose metadata cannot be read, some at a time.
 
-        A listing that ends without an error is complete.
+        With ``recoveries`` those that are being recovered as well. A listing that ends without an error is
+        complete.
         """
         ledgers, in_thread = self._store.ledgers, self._client.in_thread
         rows = iter(
             await in_thread(lambda: ledgers.read_ledgers(ledgers.ledgers() if only is None else sorted(only)))
         )
         while group := await in_thread(lambda: list(islice(rows, GROUP))):
-            yield [row for row in group if self._concerns(row)]
+            yield [row for row in group if self._concerns(row, recoveries=recoveries)]
 
-    def _concerns(self, row: LedgerRow) -> bool:
+    def _concerns(self, row: LedgerRow, *, recoveries: bool) -> bool:
         stored = row[1]
-        return isinstance(stored, CorruptionError) or (stored is not None and self.names(stored.metadata))
+        if stored is None or isinstance(stored, CorruptionError):
+            return stored is not None
+        return self.names(stored.metadata) or (recoveries and _is_being_recovered(stored.metadata))
 
     def names(self, metadata: LedgerMetadata) -> bool:
         """Return whether a ledger's metadata name one of the bookies."""
@@ -117,21 +124,23 @@ class BookieMove:
 
         Raises NoClusterError and the store's errors where the list of ledgers cannot be read.
         """
-        running: set[asyncio.Task[MovedLedger]] = set()
-        ready: set[asyncio.Task[MovedLedger]] = set()
+        running: set[asyncio.Task[MovedLedger | None]] = set()
+        ready: set[asyncio.Task[MovedLedger | None]] = set()
         self._store.registration.add_session_listener(self._sessions)
         try:
-            async for group in self.groups(only):
+            async for group in self.groups(only, recoveries=not rehearse):
                 for row in group:
                     running.add(asyncio.create_task(self._one(row, rehearse=rehearse)))
                     if len(running) >= self._at_once:
                         ready, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     while ready:
-                        yield ready.pop().result()
+                        if (moved := ready.pop().result()) is not None:
+                            yield moved
             while running:
                 ready, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 while ready:
-                    yield ready.pop().result()
+                    if (moved := ready.pop().result()) is not None:
+                        yield moved
         finally:
             for task in running:
                 task.cancel()
@@ -143,7 +152,8 @@ class BookieMove:
             await asyncio.gather(*running, *ready, return_exceptions=True)
             self._store.registration.remove_session_listener(self._sessions)
 
-    async def _one(self, row: LedgerRow, *, rehearse: bool) -> MovedLedger:
+    async def _one(self, row: LedgerRow, *, rehearse: bool) -> MovedLedger | None:
+        """Move one ledger; None for one that has nothing to do with the bookies."""
         ledger, stored = row
         if isinstance(stored, CorruptionError):
             reason = f"its metadata cannot be read: {stored}"
@@ -151,9 +161,14 @@ class BookieMove:
         if rehearse:
             return await self._new_move(ledger).run(rehearse=True)
         try:
+            named = stored is not None and self.names(stored.metadata)
+            if not named and not await self._new_move(ledger).concerns():
+                return None
             return await self._under_lock(ledger)
         except NoClusterError:
             raise
+        except (NoSuchLedgerError, UsageError):
+            return None  # it does not name them, and nobody can recover it
         except BkctlError as error:
             return MovedLedger(ledger, MoveOutcome.FAILED, f"try again: {error}")
 
@@ -224,6 +239,11 @@ class BookieMove:
             else:
                 self._strays.discard(taken.ledger)
                 return
+
+
+def _is_being_recovered(metadata: LedgerMetadata) -> bool:
+    # Without a digest in the metadata, no entry of a ledger is proved before it is closed.
+    return metadata.state is LedgerState.IN_RECOVERY and metadata.digest_type is not None
 
 
 class _Sessions:

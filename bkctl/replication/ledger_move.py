@@ -6,6 +6,9 @@ the replication worker: read by digest, written, read back, then one compare-and
 still written to waits for its writer, which changes to other bookies as soon as one that is read-only
 refuses an entry. The ledger is closed, and so its writer stopped, only if the caller asks for it.
 
+A recovery that has chosen a bookie in the place of another one names it only when it closes the ledger. So a
+ledger that is being recovered waits as well, while a bookie that leaves and is up has entries of its end.
+
 A ledger that has been moved does not name the bookies: nothing else has to be remembered for going on later.
 """
 
@@ -41,10 +44,12 @@ from bkctl.replication.leaving_fragments import named_fragments, replica_size
 from bkctl.replication.ledger_look import missing_members, read_lac
 from bkctl.replication.ledger_repair import RepairSettings
 from bkctl.replication.moved_ledger import LOST_SHOWN, MovedLedger, MoveOutcome
+from bkctl.replication.newest_entry import NewestEntryMachine
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.source_probe import UNPROVED_MAX, SourceProbeMachine, UnprovedEntry
 from bkctl.replication.steps import Steps
 from bkctl.replication.target_choice import TargetChoiceMachine
+from bkctl.types import LedgerState
 
 #: Every entry is read, not only the first and the last.
 _EVERY_ENTRY = 100
@@ -150,22 +155,43 @@ class LedgerMove:
             named = tuple(named_fragments(metadata, NO_ENTRY if lac is None else lac, self._leaving))
         return _View(stored, access, lac, named)
 
+    async def concerns(self) -> bool:
+        """Return whether bookies that leave are named, or may yet be by a recovery."""
+        view = await self._look()
+        return bool(view.named) or await self._may_be_named(view)
+
+    async def _may_be_named(self, view: _View) -> bool:
+        """Return whether a recovery may name bookies that leave when it closes the ledger.
+
+        One that it has chosen gets the entries which wait for it at once. One that is down has lost nothing
+        by being left to those who look for lost replicas.
+        """
+        metadata = view.stored.metadata
+        if metadata.state is not LedgerState.IN_RECOVERY:
+            return False
+        registered = await self._steps.registered()
+        for bookie in sorted(self._leaving.intersection(registered.everyone)):
+            newest = cast("int | None", await self._steps.run(NewestEntryMachine(view.access, bookie)))
+            if newest is None or newest >= metadata.segments[-1].first_entry:
+                return True
+        return False
+
     async def _move(self) -> MovedLedger:
         for _ in range(self._settings.repair.looks_max):
             view = await self._look()
-            if not view.named:
+            if not view.named and not await self._may_be_named(view):
                 return self._row(MoveOutcome.MOVED if self._left else MoveOutcome.NOT_NAMED)
             failed = await self._copy(view)
             if any(one.failure is CopyFailure.TARGET_FAILED for one in failed):
                 continue
             if failed:
                 return await self._failure(view, failed)
-            if not view.is_written_to:
+            if view.named and not view.is_written_to:
                 continue
-            if view.may_be_left(self._leaving):
+            if view.named and view.may_be_left(self._leaving):
                 return self._not_known()
             if not self._settings.recover_open:
-                return self._waiting()
+                return self._waiting() if view.named else self._waiting_for_recovery()
             error = await self._recover_after_grace()
             if error is not None:
                 reason = f"it is open and cannot be closed: {error.message}"
@@ -265,11 +291,22 @@ class LedgerMove:
         )
         return self._row(MoveOutcome.WAITING_FOR_WRITER, reason)
 
+    def _waiting_for_recovery(self) -> MovedLedger:
+        reason = (
+            "it is being recovered, and the recovery may name bookies that leave when it closes it; "
+            f"'bkctl ledger recover {self.ledger}' closes one whose recovery has ended halfway"
+        )
+        return self._row(MoveOutcome.WAITING_FOR_WRITER, reason)
+
     async def _recover_after_grace(self) -> ClientError | None:
         """Give the writer its time; close the ledger if it still writes to a bookie that leaves."""
         await self._steps.pause(self._settings.repair.grace_ms / 1000)
         view = await self._look()
-        if not view.is_written_to or view.may_be_left(self._leaving):
+        if view.named:
+            is_needed = view.is_written_to and not view.may_be_left(self._leaving)
+        else:
+            is_needed = await self._may_be_named(view)
+        if not is_needed:
             return None
         self._require_lock()
         settings = RecoverySettings(avoid=self._steps.slow_bookies())

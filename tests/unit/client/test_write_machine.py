@@ -264,6 +264,34 @@ def test_what_can_be_replaced_is_and_the_rest_ends_the_handle_when_it_is_needed(
     assert writer.failed == {0: NotEnoughBookiesError}
 
 
+@pytest.mark.parametrize("found", [1, 2])
+def test_a_writer_that_is_left_without_an_ack_quorum_ends(found: int) -> None:
+    """Its appends would else neither complete nor fail."""
+    writer = Writer(metadata(3, 3, 3))
+    writer.append(b"0")
+    writer.silent("a")
+    writer.silent("b")
+    writer.silent("c")
+    writer.choose("d")
+    write = writer.only(WriteMetadata)
+    writer.tell(MetadataIs(write.token, write.metadata, 1))
+    writer.choose(*"ef"[:found])
+    assert writer.stored(2).segments[-1].bookies == ("d", "e", "cf"[found - 1])
+    assert writer.failed == ({0: NotEnoughBookiesError} if found == 1 else {})
+    if found == 1:
+        with pytest.raises(NotEnoughBookiesError):
+            writer.append(b"1")
+        # What the others say now confirms nothing.
+        for bookie in ("d", "e"):
+            writer.answer(bookie, entry=0)
+        writer.close()
+        assert writer.stored(3).last_entry == -1
+    else:
+        for bookie in ("d", "e", "f"):
+            writer.answer(bookie, entry=0)
+        assert writer.done == [0]
+
+
 def test_delayed_changes_happen_only_when_an_append_needs_them() -> None:
     writer = Writer(metadata(3, 3, 2), WriteSettings(delay_ensemble_change=True))
     writer.append(b"0")

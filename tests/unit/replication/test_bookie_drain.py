@@ -484,6 +484,61 @@ def test_a_ledger_is_not_recovered_once_the_lock_is_lost(
     assert cluster.metadata(1).state is OPEN
 
 
+def recovered_onto_the_leaving_one(cluster: DrainedCluster) -> LedgerMetadata:
+    """A recovery that is at work has chosen the bookie in the place of c. Return what it will store."""
+    after = replace(ledger_metadata(("a", "b", "c"), ("a", "b", "out")), last_entry=10)
+    cluster.ledger(1, after)
+    stored = cluster.store.ledgers.read_ledger(1)
+    first = after.segments[:1]
+    now = replace(after, state=LedgerState.IN_RECOVERY, last_entry=-1, length=0, segments=first)
+    cluster.store.ledgers.update_ledger(1, now, stored.version)
+    return after
+
+
+def test_a_recovery_that_may_name_the_bookie_when_it_closes_its_ledger_is_waited_for(
+    cluster: DrainedCluster,
+) -> None:
+    after = recovered_onto_the_leaving_one(cluster)
+    result = cluster.drain()
+    assert (result.exit_code, result.cookie_deleted) == (3, False)
+    assert result.rows[0].outcome is MoveOutcome.WAITING_FOR_WRITER
+    assert "bkctl ledger recover 1" in result.rows[0].reason
+    cluster.client.silent.add("out")
+    assert cluster.drain().exit_code == 3  # it does not tell what it has
+    cluster.client.silent.clear()
+    cluster.store.ledgers.update_ledger(1, after, cluster.store.ledgers.read_ledger(1).version)
+    assert (cluster.drain().exit_code, cluster.missing(1)) == (0, [])
+    assert_drained(cluster, [1])
+
+
+def test_a_ledger_that_is_being_recovered_is_closed_where_open_ones_may_be(cluster: DrainedCluster) -> None:
+    recovered_onto_the_leaving_one(cluster)
+    move = MoveSettings(RepairSettings(grace_ms=0), recover_open=True)
+    assert cluster.drain(move=move).exit_code == 0
+    assert_drained(cluster, [1])
+    assert cluster.metadata(1).state is LedgerState.CLOSED
+
+
+@pytest.mark.parametrize("what", ["entries of before", "nothing", "down", "unusable"])
+def test_a_recovery_that_has_not_chosen_the_bookie_is_not_waited_for(
+    cluster: DrainedCluster, what: str
+) -> None:
+    """A recovery writes to the last ensemble alone, and who is down has lost what it has anyway."""
+    metadata = ledger_metadata(("a", "b", "out"), ("a", "b", "c"), state=LedgerState.IN_RECOVERY)
+    cluster.ledger(1, metadata, last_entry=14)
+    moved = replace(metadata, segments=(Segment(0, ("a", "b", "c")), metadata.segments[1]))
+    if what == "unusable":
+        moved = replace(moved, ensemble_size=4)
+    elif what == "nothing":
+        cluster.client.lose("out", 1, range(10))
+    elif what == "down":
+        cluster.client.entries["out", 1, 12] = cluster.client.entries["a", 1, 12]
+        cluster.client.silent.add("out")
+        cluster.go("out", read_only=True)
+    cluster.store.ledgers.update_ledger(1, moved, cluster.store.ledgers.read_ledger(1).version)
+    assert (cluster.drain().exit_code, cluster.metadata(1)) == (0, moved)
+
+
 def test_a_drain_is_stopped_also_while_the_store_does_not_answer(
     cluster: DrainedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
