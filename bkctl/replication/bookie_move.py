@@ -136,11 +136,13 @@ class BookieMove:
                     while ready:
                         if (moved := ready.pop().result()) is not None:
                             yield moved
+                    await self._give_strays_back()
             while running:
                 ready, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 while ready:
                     if (moved := ready.pop().result()) is not None:
                         yield moved
+            await self._give_strays_back()
         finally:
             for task in running:
                 task.cancel()
@@ -228,17 +230,33 @@ class BookieMove:
         A lock that counts as lost may be one of the session that is there now: the end of the one before may
         be reported after the lock was taken.
         """
-        self._strays.add(taken.ledger)
         pause_s = _PAUSE_S
-        while self._sessions.lost == session:
+        try:
+            while self._sessions.lost == session:
+                try:
+                    await self._client.in_thread(partial(self._store.underreplication.release, taken))
+                except ConnectionFailedError:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+                else:
+                    return
+            self._strays.add(taken.ledger)
+        except BkctlError:
+            self._strays.add(taken.ledger)
+            raise
+
+    async def _give_strays_back(self) -> None:
+        """Give back locks that may be there; nobody else repairs these ledgers as long as this session lives.
+
+        The ledgers may need no further try: they were deleted, or somebody else has moved them.
+        """
+        for ledger in sorted(self._strays):
             try:
-                await self._client.in_thread(partial(self._store.underreplication.release, taken))
-            except ConnectionFailedError:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-            else:
-                self._strays.discard(taken.ledger)
-                return
+                taken = await self._acquire(ledger)
+                if taken is not None:
+                    await self._give_back(taken, self._sessions.lost)
+            except BkctlError:
+                return  # the next try gives them back
 
 
 def _is_being_recovered(metadata: LedgerMetadata) -> bool:

@@ -373,10 +373,11 @@ def test_a_lock_that_a_failed_call_has_left_is_no_reason_to_wait(
     assert cluster.store.underreplication.replicator_of(1) is None
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
 def test_a_lock_of_a_session_that_began_before_the_end_of_the_last_was_heard_of_is_no_reason_to_wait(
-    cluster: DrainedCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: DrainedCluster, is_deleted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock counts as lost, while it is there for as long as the drain runs."""
+    """The lock counts as lost, while it is there for as long as the drain's process runs."""
     cluster.ledger(1, ledger_metadata(("out", "a", "b")))
     listeners: list[Any] = []
     monkeypatch.setattr(cluster.store.registration, "add_session_listener", listeners.append)
@@ -384,6 +385,8 @@ def test_a_lock_of_a_session_that_began_before_the_end_of_the_last_was_heard_of_
     def hear_of_it(_: str) -> None:
         cluster.client.before_add = lambda bookie: None
         listeners[0].session_lost()
+        if is_deleted:
+            cluster.store.ledgers.delete_ledger(1, cluster.store.ledgers.read_ledger(1).version)
 
     cluster.client.before_add = hear_of_it
     settings = DrainSettings(wait_ms=200, poll_ms=1, settle_ms=0)
