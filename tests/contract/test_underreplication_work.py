@@ -260,6 +260,7 @@ def test_a_lock_that_a_failed_call_has_left_is_adopted(site: Site, store: TreeMe
     assert theirs is not None
     assert store.underreplication.acquire() is None
     assert store.underreplication.acquire(skip=(7,), adopt=True) is None
+    assert store.underreplication.acquire_ledger(8, host="us", unmarked=True, adopt=True) is None
     assert store.underreplication.acquire(adopt=True, host="us") == lost
     assert store.underreplication.finish(lost)
     assert other.underreplication.is_held(theirs)

@@ -327,6 +327,68 @@ def test_a_write_beside_another_node_whose_answer_was_lost_has_succeeded_once(
         tree.write_beside(guard, path, b"not written", 1)
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_refused_rewrite_whose_answer_was_lost_is_refused(
+    proxy: Proxy, tree: ZooKeeperTree, path: str, beside: bool
+) -> None:
+    """What is stored must be ours in data and in version, or somebody else's mark would count as written."""
+    guard = tree.create(f"{path}-guard", b"")
+
+    def write(data: bytes, version: int) -> None:
+        proxy.lose_the_answer_to(MULTI if beside else SET)
+        if beside:
+            tree.write_beside(guard, path, data, version)
+        else:
+            tree.set(path, data, version)
+
+    tree.create(path, b"first")
+    tree.set(path, b"theirs", 0)
+    with pytest.raises(VersionConflictError):
+        write(b"ours", 0)
+    tree.set(path, b"ours", 1)
+    with pytest.raises(VersionConflictError):
+        write(b"ours", 0)
+    node = tree.get(path)
+    assert node is not None
+    assert (node.data, node.version) == (b"ours", 2)
+
+
+def test_a_refused_create_beside_another_node_whose_answer_was_lost_is_refused(
+    proxy: Proxy, tree: ZooKeeperTree, path: str
+) -> None:
+    guard = tree.create(f"{path}-guard", b"")
+    tree.create(path, b"theirs")
+    proxy.lose_the_answer_to(MULTI)
+    with pytest.raises(NodeExistsError):
+        tree.write_beside(guard, path, b"ours", None)
+    tree.set(path, b"ours", 0)
+    proxy.lose_the_answer_to(MULTI)
+    with pytest.raises(NodeExistsError):
+        tree.write_beside(guard, path, b"ours", None)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_move_to_a_node_of_somebody_else_is_refused(
+    proxy: Proxy, tree: ZooKeeperTree, path: str, is_lost: bool
+) -> None:
+    """The bookie would else take itself for registered."""
+    tree.create(path, b"data", ephemeral=True)
+    tree.create(f"{path}-target", b"data")
+    if is_lost:
+        proxy.lose_the_answer_to(MULTI)
+    with pytest.raises(NodeExistsError):
+        tree.move(path, f"{path}-target", b"data")
+    assert tree.get(path) is not None
+
+
+def test_a_sync_is_asked_for(tree: ZooKeeperTree, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One server alone never lags behind; with several a proof that something is gone needs it."""
+    asked: list[str] = []
+    monkeypatch.setattr(tree._connection, "sync", lambda where, wait_s: asked.append(where))
+    tree.sync(path)
+    assert asked == [path]
+
+
 def test_an_election_after_a_lost_answer_leaves_one_vote(
     proxy: Proxy,
     zookeeper_server: ZooKeeperServer,  # noqa: F811
