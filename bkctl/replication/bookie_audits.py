@@ -20,6 +20,10 @@ _LOG = logging.getLogger(__name__)
 #: How soon a store that did not answer is asked again.
 RETRY_S = 1.0
 
+#: How long after an audit of lost bookies another one is made. A recovery that had chosen one of them, or a
+#: copy to it that was just over, names it in metadata that the audit has read before.
+FOLLOW_UP_S = 600.0
+
 
 class BookieAudits:
     """The watch over bookies. ``check`` audits all bookies once, ``failed`` gets the error that held it up.
@@ -132,3 +136,6 @@ class BookieAudits:
         finally:
             self._tell_the_others()
         self._lost.audited()
+        if gone:
+            follow_up_s = self._office.clock.monotonic() + FOLLOW_UP_S
+            self._check_at_s = min(follow_up_s, self._check_at_s or follow_up_s)

@@ -13,6 +13,7 @@ from bkctl.errors import ConnectionFailedError, RefusedError
 from bkctl.metadata.api import NoClusterError, RegisteredBookies
 from bkctl.replication.auditor import Auditor
 from bkctl.replication.auditor_status import Counter, Measure
+from bkctl.replication.bookie_audits import FOLLOW_UP_S
 from bkctl.replication.lost_bookies import LostBookies
 from bkctl.replication.maintenance import begin_maintenance, end_maintenance
 from bkctl.types import LedgerState
@@ -123,6 +124,31 @@ def test_one_that_stays_away_is_lost_after_the_delay() -> None:
             await running.audited(2)
             assert cluster.marks() == {1: (A,)}
             assert running.auditor.status().counters[Counter.AUDITS_DELAYED] == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_bookie_that_a_recovery_names_behind_the_audit_is_marked() -> None:
+    """The recovery has chosen it while it was up, and names it when it closes the ledger."""
+
+    async def scenario() -> None:
+        settings = AuditorSettings(bookie_check_interval_s=0)
+        async with audited_cluster((A, B, C), settings) as (cluster, running):
+            ledgers = cluster.store.ledgers
+            ledgers.create_ledger(1, ledger_metadata((B, C), state=LedgerState.IN_RECOVERY))
+            cluster.go(A)
+            await running.audited(2)
+            assert cluster.marks() == {}
+            version = ledgers.read_ledger(1).version
+            ledgers.update_ledger(1, ledger_metadata((B, C), (B, A)), version)
+            await running.time.until_somebody_waits(FOLLOW_UP_S)
+            await running.time.pass_by(FOLLOW_UP_S)
+            await running.audited(3)
+            assert cluster.marks() == {1: (A,)}
+            # That one was the last.
+            await running.time.pass_by(10 * FOLLOW_UP_S)
+            await asyncio.sleep(0.05)
+            assert running.audits == 3
 
     asyncio.run(scenario())
 
