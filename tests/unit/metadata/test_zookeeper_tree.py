@@ -23,7 +23,13 @@ from bkctl.metadata.api import AuthenticationNeededError, RegistrationMode, Vers
 from bkctl.metadata.autorecovery_api import Taken
 from bkctl.metadata.settings import Credentials, MetadataSettings
 from bkctl.metadata.store import TreeMetadataStore
-from bkctl.metadata.tree import READS_AT_ONCE, GuardMissingError, NodeExistsError, NodeMissingError
+from bkctl.metadata.tree import (
+    READS_AT_ONCE,
+    GuardMissingError,
+    NodeExistsError,
+    NodeMissingError,
+    SessionCallbacks,
+)
 from bkctl.metadata.uri import open_metadata_store
 from bkctl.metadata.zookeeper import watch as watch_module
 from bkctl.metadata.zookeeper.connection import Asked, NodeStat
@@ -415,6 +421,40 @@ def test_a_sequence_whose_answer_was_lost_gives_another_number(
     proxy.lose_the_answer_to(CREATE)
     numbers = [tree.create(f"{path}/ID-", ephemeral=True, sequence=True) for _ in range(2)]
     assert numbers == [f"{path}/ID-0000000001", f"{path}/ID-0000000002"]
+
+
+def test_a_connection_that_is_lost_is_no_lost_session(proxy: Proxy, tree: ZooKeeperTree, path: str) -> None:
+    """Locks and registrations are there still; whoever is told that they are gone drops the work on them."""
+    told: list[str] = []
+    tree.set_session_callbacks(SessionCallbacks(lambda: told.append("lost"), lambda: told.append("restored")))
+    lock, session = tree.create(path, ephemeral=True), tree.session()
+    proxy.lose_the_answer_to(SET)
+    assert tree.set(lock, b"1", 0) == 1
+    assert tree.session() == session
+    time.sleep(0.2)
+    assert told == []
+
+
+def test_a_folder_is_watched_before_it_is_there_and_behind_its_deletion(
+    tree: ZooKeeperTree, path: str
+) -> None:
+    """No bookie is read-only yet, and the first one makes the folder."""
+    heard = threading.Event()
+    watch = tree.watch_children(path, heard.set)
+    for change in (
+        lambda: None,
+        lambda: tree.create(path),
+        lambda: tree.create(f"{path}/child"),
+        lambda: tree.delete(f"{path}/child"),
+        lambda: tree.delete(path),
+        lambda: tree.create(path),
+    ):
+        change()
+        assert heard.wait(PATIENCE_S)
+        # What comes of one change may be told twice; the next one is told behind that.
+        time.sleep(0.1)
+        heard.clear()
+    watch.close()
 
 
 def test_watches_survive_a_lost_connection(proxy: Proxy, tree: ZooKeeperTree, path: str) -> None:
