@@ -40,6 +40,7 @@ from bkctl.replication.fragment_copy import (
     FragmentCopyMachine,
 )
 from bkctl.replication.fragments import Fragment
+from bkctl.replication.gone_targets import without_gone_targets
 from bkctl.replication.leaving_fragments import named_fragments, replica_size
 from bkctl.replication.ledger_look import missing_members, read_lac
 from bkctl.replication.ledger_repair import RepairSettings
@@ -235,7 +236,8 @@ class LedgerMove:
             self._may_write,
             self.counts,
         )
-        result = cast("CopyResult", await self._steps.run(machine))
+        copied = cast("CopyResult", await self._steps.run(machine))
+        result = await without_gone_targets(view.access, bad, copied, self._steps)
         if result.replaced:
             self._left.update(bad.fragment.bookies[index] for index in result.replaced)
             self._came.update(result.replaced.values())

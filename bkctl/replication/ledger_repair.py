@@ -33,6 +33,7 @@ from bkctl.replication.fragment_copy import (
     FailedIndex,
     FragmentCopyMachine,
 )
+from bkctl.replication.gone_targets import without_gone_targets
 from bkctl.replication.ledger_look import (
     LedgerLook,
     entries_to_copy,
@@ -217,7 +218,8 @@ class LedgerRepair:
             self._may_write,
             self.counts.copies,
         )
-        result = cast("CopyResult", await self._steps.run(machine))
+        copied = cast("CopyResult", await self._steps.run(machine))
+        result = await without_gone_targets(look.access, bad, copied, self._steps)
         self.has_copied = self.has_copied or bool(result.replaced or result.refilled)
         for one in result.failed:
             if one.failure is CopyFailure.TARGET_FAILED:

@@ -487,6 +487,35 @@ def test_a_ledger_is_not_recovered_once_the_lock_is_lost(
     assert cluster.metadata(1).state is OPEN
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_target_that_dies_before_it_is_named_does_not_keep_the_place(
+    cluster: DrainedCluster, lost: bool
+) -> None:
+    """The store was away, say: the bookie that leaves has the only copy that anybody can read."""
+    cluster.ledger(1, ledger_metadata(("out",)))
+    tree, store = cluster.session()
+    dead: list[str] = []
+
+    def die(ledger: int) -> None:
+        if not dead:
+            dead.extend({bookie for bookie, *_ in cluster.client.entries} - {"out"})
+            cluster.client.silent.update(dead)
+            if lost:
+                told = Mock()
+                store.registration.add_session_listener(told)
+                tree.lose_session()
+                tree.restore_session()
+                until(lambda: told.session_lost.called)
+
+    cluster.client.before_write = die
+    settings = DrainSettings(wait_ms=200, poll_ms=1, settle_ms=0)
+    assert cluster.drain(store, settings=settings).exit_code == 0
+    (segment,) = cluster.metadata(1).segments
+    assert dead
+    assert segment.bookies[0] not in dead
+    assert_drained(cluster, [1])
+
+
 def recovered_onto_the_leaving_one(cluster: DrainedCluster) -> LedgerMetadata:
     """A recovery that is at work has chosen the bookie in the place of c. Return what it will store."""
     after = replace(ledger_metadata(("a", "b", "c"), ("a", "b", "out")), last_entry=10)

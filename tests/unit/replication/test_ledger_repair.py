@@ -18,7 +18,7 @@ from bkctl.client.errors import (
     RecoveryFailedError,
 )
 from bkctl.client.machine import Machine
-from bkctl.client.ops.metadata_update import closed
+from bkctl.client.ops.metadata_update import MetadataUpdateMachine, UpdateOutcome, closed, rewritten
 from bkctl.client.ops.read_lac import LacResult, ReadLacMachine
 from bkctl.client.ops.recovery import RecoveryMachine
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
@@ -35,6 +35,7 @@ from bkctl.replication.fragment_copy import (
 )
 from bkctl.replication.ledger_repair import LedgerRepair, RepairSettings
 from bkctl.replication.rate import ByteRate
+from bkctl.replication.replica_reads import Replica, ReplicaReadMachine, ReplicaState
 from bkctl.replication.segment_change import replaced_in_segment
 from bkctl.replication.verdict import Verdict, VerdictKind
 from bkctl.types import DigestType, LedgerState
@@ -66,6 +67,8 @@ class World:
     excluded: list[frozenset[str]] = field(default_factory=list)
     version: int = 0
     lock_is_held: bool = True
+    #: Those that do not answer behind a copy.
+    silent: set[str] = field(default_factory=set)
     settings: RepairSettings = field(default_factory=lambda: RepairSettings(grace_ms=30_000))
 
     async def run(self, machine: Machine) -> object:
@@ -87,8 +90,22 @@ class World:
                 raise self.recovery
             self.found = closed(self.found, 9, 99)
             return None
+        if isinstance(machine, ReplicaReadMachine):
+            states = {True: ReplicaState.NO_ANSWER, False: ReplicaState.PRESENT}
+            return tuple([Replica(*one, states[one[1] in self.silent]) for one in machine._probes])
+        if isinstance(machine, MetadataUpdateMachine):
+            return self._put_back(machine)
         assert isinstance(machine, FragmentCopyMachine)
         return self._copy(machine)
+
+    def _put_back(self, machine: MetadataUpdateMachine) -> UpdateOutcome:
+        assert isinstance(self.found, LedgerMetadata)
+        wanted = machine._update._plan(self.found)
+        assert isinstance(wanted, LedgerMetadata)
+        self.done.append("put back")
+        self.found = wanted
+        self.version += 1
+        return UpdateOutcome(wanted, self.version, True)
 
     def _check(self, machine: FragmentCheckMachine) -> tuple[BadFragment, ...]:
         found = []
@@ -247,6 +264,22 @@ def test_replicas_that_break_the_placement_policy_move_when_nothing_is_missing()
     assert verdict.ends_the_work
     assert "placement policy" in verdict.reason
     assert repair.counts.ledgers_mended == 2
+
+
+def test_a_better_place_that_is_gone_behind_the_copy_is_left_again() -> None:
+    """The bookie of before has a good copy that somebody can read."""
+    world = World(CLOSED, settings=mends_with({"abc": {0: "e"}}), silent={"e"})
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert (world.done, world.found) == (["copy 0", "put back"], rewritten(CLOSED))
+    # It stays where the other one does not answer either, or has lacked entries.
+    world = World(CLOSED, settings=mends_with({"abc": {0: "e"}}), silent={"a", "e"})
+    world.writable = "abcde"
+    world.run_repair()
+    assert world.done == ["copy 0"]
+    for bad in {2: Defect.MISSING}, {2: Defect.CORRUPT}:
+        world = World(CLOSED, silent={"d"}, bad=bad)
+        assert world.run_repair().kind is VerdictKind.WHOLE
+        assert world.done == ["copy 0"]
 
 
 def test_a_better_place_that_does_not_take_copies_is_not_tried_again() -> None:
