@@ -69,6 +69,7 @@ class World:
     lock_is_held: bool = True
     #: Those that do not answer behind a copy.
     silent: set[str] = field(default_factory=set)
+    is_changed_behind_the_copy: bool = False
     settings: RepairSettings = field(default_factory=lambda: RepairSettings(grace_ms=30_000))
 
     async def run(self, machine: Machine) -> object:
@@ -100,7 +101,11 @@ class World:
 
     def _put_back(self, machine: MetadataUpdateMachine) -> UpdateOutcome:
         assert isinstance(self.found, LedgerMetadata)
+        if self.is_changed_behind_the_copy:
+            self.found = replace(self.found, custom_metadata=(("somebody", b"else"),))
         wanted = machine._update._plan(self.found)
+        if wanted is None:
+            return UpdateOutcome(self.found, self.version, False)
         assert isinstance(wanted, LedgerMetadata)
         self.done.append("put back")
         self.found = wanted
@@ -269,9 +274,17 @@ def test_replicas_that_break_the_placement_policy_move_when_nothing_is_missing()
 def test_a_better_place_that_is_gone_behind_the_copy_is_left_again() -> None:
     """The bookie of before has a good copy that somebody can read."""
     world = World(CLOSED, settings=mends_with({"abc": {0: "e"}}), silent={"e"})
-    assert world.run_repair().kind is VerdictKind.WHOLE
+    repair = world.repair()
+    assert asyncio.run(repair.run()).kind is VerdictKind.WHOLE
     assert (world.done, world.found) == (["copy 0", "put back"], rewritten(CLOSED))
-    # It stays where the other one does not answer either, or has lacked entries.
+    assert repair.counts.ledgers_mended == 0
+    # It stays where somebody has changed the metadata since,
+    settings = mends_with({"abc": {0: "e"}})
+    world = World(CLOSED, settings=settings, silent={"e"}, is_changed_behind_the_copy=True)
+    world.writable = "abcde"
+    assert world.run_repair().kind is VerdictKind.WHOLE
+    assert world.done == ["copy 0"]
+    # where the other one does not answer either, or has lacked entries.
     world = World(CLOSED, settings=mends_with({"abc": {0: "e"}}), silent={"a", "e"})
     world.writable = "abcde"
     world.run_repair()
