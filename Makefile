@@ -96,7 +96,7 @@ soak: $(STAMP) $(if $(filter fuzz,$(SOAK)),$(FUZZ_TOOLS)/.installed kernels-asan
 	    -o faulthandler_timeout=0 tests/sim $(ARGS);; \
 	  replication) run BKCTL_SIM_SEEDS=$(SOAK_SEEDS) BKCTL_SOAK_SEED=$(SEED) $(PY) -m pytest -n $(WORKERS) \
 	    --timeout=0 -o faulthandler_timeout=0 tests/sim/test_replication_simulation.py \
-	    tests/sim/test_auditor_simulation.py $(ARGS);; \
+	    tests/sim/test_auditor_simulation.py tests/sim/test_drain_simulation.py $(ARGS);; \
 	  drain) run BKCTL_SOAK=$(SOAK_DRAIN_KILLS) $(PY) -m pytest --timeout=0 -o faulthandler_timeout=0 -rP \
 	    tests/interop/test_drain_beside_java.py tests/interop/test_autorecovery_killed_with_java.py \
 	    tests/interop/test_worker_beside_java.py tests/system/test_autorecovery_killed.py $(ARGS);; \

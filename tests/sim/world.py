@@ -191,6 +191,8 @@ class World:
     events: int = 0
     #: Bookies that are known to be gone: nobody chooses them.
     unregistered: set[str] = field(default_factory=set)
+    #: Bookies that nobody chooses either, as they are registered as read-only.
+    leaving: set[str] = field(default_factory=set)
     _heap: list[tuple[float, int, Callable[..., None], object]] = field(default_factory=list)
     _count: int = 0
     store: Store = field(init=False)
@@ -265,7 +267,7 @@ class World:
 
     def choose(self, actor: Actor, choice: machines.ChooseBookies) -> None:
         """Registration lags behind: a bookie that is down may be chosen."""
-        free = sorted(set(self.bookies) - choice.exclude - self.unregistered)
+        free = sorted(set(self.bookies) - choice.exclude - self.unregistered - self.leaving)
         self.random.shuffle(free)
         chosen = machines.BookiesAre(choice.token, tuple(free[: choice.count]))
         self.after(self.random.random() * self.faults.metadata_spread_s, actor.tell, chosen)
