@@ -373,6 +373,22 @@ def test_a_lock_that_a_failed_call_has_left_is_no_reason_to_wait(
     assert cluster.store.underreplication.replicator_of(1) is None
 
 
+@pytest.mark.parametrize("state", [LedgerState.CLOSED, LedgerState.IN_RECOVERY])
+def test_a_ledger_that_cannot_be_looked_at_is_left_and_no_cookie_goes(
+    cluster: DrainedCluster, state: LedgerState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if state is LedgerState.CLOSED:
+        cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+        called: tuple[object, str] = (cluster.store.underreplication, "acquire_ledger")
+    else:
+        recovered_onto_the_leaving_one(cluster)
+        called = (cluster.client, "read_metadata")
+    monkeypatch.setattr(*called, Mock(side_effect=ConnectionFailedError("no answer")))
+    result = cluster.drain()
+    assert (result.exit_code, result.cookie_deleted) == (3, False)
+    assert [(one.ledger, one.outcome) for one in result.rows] == [(1, MoveOutcome.FAILED)]
+
+
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_a_lock_of_a_session_that_began_before_the_end_of_the_last_was_heard_of_is_no_reason_to_wait(
     cluster: DrainedCluster, is_deleted: bool, monkeypatch: pytest.MonkeyPatch
