@@ -559,6 +559,13 @@ def test_a_recovery_that_may_name_the_bookie_when_it_closes_its_ledger_is_waited
     assert_drained(cluster, [1])
 
 
+def test_the_first_entry_of_the_last_ensemble_shows_such_a_recovery(cluster: DrainedCluster) -> None:
+    metadata = ledger_metadata(("a", "b", "c"), ("a", "b", "d"), state=LedgerState.IN_RECOVERY)
+    cluster.ledger(1, metadata, last_entry=10)
+    cluster.client.entries["out", 1, 10] = cluster.client.entries["a", 1, 10]
+    assert cluster.drain().rows[0].outcome is MoveOutcome.WAITING_FOR_WRITER
+
+
 def test_a_ledger_that_is_being_recovered_is_closed_where_open_ones_may_be(cluster: DrainedCluster) -> None:
     recovered_onto_the_leaving_one(cluster)
     move = MoveSettings(RepairSettings(grace_ms=0), recover_open=True)
