@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from posixpath import join, normpath
 
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.bookie import BookieConfig
 from bkctl.engine.checkpoint import LastMarks
+from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.engine.journaled_entries import JournalPlace
 from bkctl.engine.ledger_storage import IndexPlace
-from bkctl.engine.lost_index import find_lost_indexes
+from bkctl.engine.lost_index import LostIndex, find_lost_indexes
+from bkctl.engine.lost_index_refusal import refuse_lost_indexes
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.directory import (
     CONVERSION_NAME,
@@ -19,8 +24,10 @@ from bkctl.scan.directory import (
     current,
     home_of,
     inspect_directory,
+    is_key_value_store,
     read_small,
 )
+from bkctl.scan.index_databases import open_store
 from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.storage_kinds import IDX, StorageKind, kind_in, short_names
 from bkctl.vfs.base import FileSystem, WritableFileSystem
@@ -89,13 +96,8 @@ def refuse_lost_index(fs: WritableFileSystem, places: BookiePlaces) -> None:
     is replayed by whichever storage starts. Raises RefusedError, StorageError.
     """
     _check_cookies(fs, places)
-    marks = LastMarks(fs, places.ledgers, len(places.journals))
-    lost = find_lost_indexes(
-        fs,
-        [IndexPlace(places.ledgers, places.indexes[0], IDX)],
-        lambda: [JournalPlace(path, marks.read(number)) for number, path in enumerate(places.journals)],
-        lambda _: {"index": "gone"},
-    )
+    index = IndexPlace(places.ledgers, places.indexes[0], IDX)
+    lost = _lost(fs, places, [index], lambda _: {"index": "gone"})
     if lost and lost[0].logs_lost:
         raise RefusedError(
             f"{lost[0].found}. Bring it back, or let the bookie start with --accept-loss first"
@@ -105,6 +107,59 @@ def refuse_lost_index(fs: WritableFileSystem, places: BookiePlaces) -> None:
             f"{lost[0].found}. Bring it back, or rebuild it, as the storage that the bookie had: 'bkctl "
             f"index rebuild {home_of(places.ledgers[0])} --storage db' or '--storage idx'; then convert it"
         )
+
+
+def _lost(
+    fs: WritableFileSystem,
+    places: BookiePlaces,
+    indexes: Sequence[IndexPlace],
+    parts: Callable[[int], Mapping[str, str]],
+) -> list[LostIndex]:
+    marks = LastMarks(fs, places.ledgers, len(places.journals))
+    return find_lost_indexes(
+        fs,
+        indexes,
+        lambda: [JournalPlace(path, marks.read(number)) for number, path in enumerate(places.journals)],
+        parts,
+    )
+
+
+def refuse_lost_parts(fs: WritableFileSystem, places: BookiePlaces, source: StorageKind) -> None:
+    """Refuse a bookie that has lost its index in some directories: what is left would become all of it.
+
+    No start over the other storage would see the loss any more, as one of the present storage does. Raises
+    RefusedError, CorruptionError of a database, StorageError.
+    """
+    if source.has_databases:
+        pairs = zip(places.ledgers, places.indexes, strict=True)
+        indexes = [IndexPlace((ledgers,), index, source) for ledgers, index in pairs]
+        databases = partial(_lost_databases, fs, places, source)
+        refuse_lost_indexes(fs, _lost(fs, places, indexes, databases))
+        return
+    index = IndexPlace(places.ledgers, places.indexes[0], source)
+    refuse_lost_indexes(fs, _lost(fs, places, [index], lambda _: {}))
+    unused = next((path for path in places.indexes if not was_written(fs, [path])), None)
+    if unused is not None:
+        raise RefusedError(
+            f"{unused}: has no trace of an index file, while other directories have: it has lost its files, "
+            "or never had one; which of the two, the cluster knows. Start the bookie once with "
+            f"{short_names(source.classes)}: that asks it, and is refused where files were lost. Stop it in "
+            "order, then convert"
+        )
+
+
+def _lost_databases(fs: FileSystem, places: BookiePlaces, kind: StorageKind, number: int) -> dict[str, str]:
+    states = {}
+    for name in kind.indexes:
+        path = join(places.indexes[number], name)
+        if not is_key_value_store(fs, path):
+            states[name] = "gone"
+            continue
+        # One that is damaged is refused where its rows are read.
+        with suppress(CorruptionError), closing(open_store(path)) as store:
+            if store.never_written:
+                states[name] = "empty"
+    return states
 
 
 def check_places(fs: FileSystem, places: BookiePlaces, source: StorageKind, target: StorageKind) -> None:

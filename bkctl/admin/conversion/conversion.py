@@ -20,7 +20,13 @@ from typing import Any
 import numpy as np
 
 from bkctl.admin.conversion import switch
-from bkctl.admin.conversion.bookie_places import BookiePlaces, check_places, kind_here, refuse_lost_index
+from bkctl.admin.conversion.bookie_places import (
+    BookiePlaces,
+    check_places,
+    kind_here,
+    refuse_lost_index,
+    refuse_lost_parts,
+)
 from bkctl.admin.conversion.change_of_names import change_back, change_names
 from bkctl.admin.conversion.gathering import Gatherer, LocationRuns
 from bkctl.admin.conversion.log_ids import last_of, refuse_beyond, shifts_to_one_space
@@ -123,6 +129,7 @@ def convert_bookie(
         if source == target:
             return [ConvertedDirectory(path, "unchanged") for path in dict.fromkeys(places.indexes)]
         check_places(fs, places, source, target)
+        refuse_lost_parts(fs, places, source)
         run = _Conversion(fs, places, source, target, options)
         if options.dry_run:
             return run.rehearse()

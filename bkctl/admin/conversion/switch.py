@@ -131,8 +131,10 @@ def carry_out(
     """Move everything, or everything back; may be called again after a kill.
 
     ``note`` is called when all names are changed and durable, in front of the return of the first cookie.
-    Raises what it raises, and StorageError.
+    Raises what it raises, RefusedError where something is gone that was to be moved, and StorageError.
     """
+    for directory, plan in plans.items():
+        _refuse_lost_names(fs, directory, plan, back=back)
     _settle(fs, plans, back=back)
     for directory in plans:
         _take_cookie(fs, directory)
@@ -148,6 +150,26 @@ def carry_out(
 
 def _moves(plan: DirectoryPlan, *, back: bool) -> Sequence[tuple[str, str]]:
     return [(new, old) for old, new in reversed(plan.moves)] if back else plan.moves
+
+
+def _refuse_lost_names(fs: FileSystem, directory: str, plan: DirectoryPlan, *, back: bool) -> None:
+    """Refuse to end with a part of an index, or without a log. Raises RefusedError, StorageError.
+
+    A log may have either name; of the two indexes only the one counts that is to be in place in the end.
+    """
+    for old, new in plan.moves:
+        is_new = old.startswith(f"{CONVERSION_NAME}/")
+        is_log = not is_new and not new.startswith(f"{plan.kept}/")
+        if is_new == back and not is_log:
+            continue
+        if any(_is_there(fs, join(directory, name)) for name in (old, new)):
+            continue
+        word, other = (plan.source, plan.target) if back else (plan.target, plan.source)
+        raise RefusedError(
+            f"{join(directory, old)}: is gone, and is not at {join(directory, new)} either, where a "
+            f"conversion moves it that was cut off: --to {word} would end with less than there was. "
+            f"Bring it back{'' if is_log else f', or run the command with --to {other}'}"
+        )
 
 
 def _settle(fs: WritableFileSystem, plans: Mapping[str, DirectoryPlan], *, back: bool) -> None:

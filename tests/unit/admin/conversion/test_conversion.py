@@ -24,6 +24,7 @@ from bkctl.admin.repairs.repair_chain import last_repair
 from bkctl.admin.repairs.repair_records import find_repairs
 from bkctl.admin.repairs.repair_undo import undo, why_not
 from bkctl.directories.half_converted import is_half_converted
+from bkctl.engine.accepted_losses import ACCEPTED_NAME
 from bkctl.errors import BkctlError, CorruptionError, RefusedError, StorageError
 from bkctl.scan.directory import CONVERSION_NAME, NOT_PROVED_NAME, OLD_INDEX_PREFIX, inspect_directory
 from bkctl.scan.kept_doubts import kept_doubts
@@ -275,6 +276,22 @@ def refused(bookie: ConvertibleBookie, target: StorageKind, words: str) -> None:
     assert content(bookie) == before
 
 
+@pytest.mark.parametrize(("lost", "way"), [("tree", IDX), ("ledgers", DB), ("*.log", IDX), ("*.log", DB)])
+def test_one_that_was_cut_off_does_not_end_without_what_was_lost_since(
+    make: Make, monkeypatch: pytest.MonkeyPatch, lost: str, way: StorageKind
+) -> None:
+    """The old index and the new one have names enough, some of which are nowhere any more."""
+    bookie = make(DB, 2)
+    cut_off(bookie, IDX, monkeypatch, moves=5)
+    for path in [*bookie.current(1).rglob(lost)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    refused(bookie, way, "is gone, and is not at")
+    if lost != "*.log":
+        other = IDX if way == DB else DB
+        assert {row.state for row in convert(bookie, other)} == {"resumed" if other == IDX else "rolled_back"}
+        bookie.check(other)
+
+
 def test_a_cut_compaction_is_refused(make: Make) -> None:
     bookie = make(DB, 1)
     log = next(bookie.current().glob("*.log"))
@@ -309,10 +326,42 @@ def test_a_rebuild_that_was_cut_off_is_refused(make: Make) -> None:
     refused(bookie, IDX, "an index rebuild was cut off")
 
 
-def test_a_lost_index_is_refused(make: Make) -> None:
-    bookie = make(DB, 2)
-    shutil.rmtree(bookie.current(1) / "ledgers")
-    refused(bookie, IDX, "there is no ledgers database")
+def lose_rows(current: Path) -> None:
+    shutil.rmtree(current / "ledgers")
+
+
+def lose_locations_and_logs(current: Path) -> None:
+    shutil.rmtree(current / "locations")
+    for log in current.glob("*.log"):
+        log.unlink()
+
+
+def lose_files(current: Path) -> None:
+    for folder in current.glob("?"):
+        shutil.rmtree(folder)
+
+
+def accept_a_loss(current: Path) -> None:
+    """As a start does that is killed before all rows are in limbo."""
+    (current / ACCEPTED_NAME).write_text("gone ledgers\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "lose", "words"),
+    [
+        (DB, lose_rows, "ledgers is gone"),
+        (DB, lose_locations_and_logs, "locations is gone"),
+        (DB, accept_a_loss, "was cut off"),
+        (IDX, lose_files, "has no trace of an index file"),
+    ],
+)
+def test_an_index_that_is_lost_in_one_directory_is_refused(
+    make: Make, source: StorageKind, lose: Callable[[Path], None], words: str
+) -> None:
+    """No start over the other storage would see that it was lost."""
+    bookie = make(source, 2)
+    lose(bookie.current(1))
+    refused(bookie, IDX if source == DB else DB, words)
 
 
 class FullDisks(PosixFileSystem):
