@@ -45,11 +45,15 @@ ABSENT_SIZE = -1
 
 
 class IndexPlace(NamedTuple):
-    """The directories of entry logs and the one of their index: the ``current`` of each."""
+    """The directories of entry logs and the one of their index: the ``current`` of each.
+
+    ``others`` are further directories of the same index, which has files in any of them.
+    """
 
     logs: tuple[str, ...]
     databases: str
     kind: StorageKind = DEFAULT
+    others: tuple[str, ...] = ()
 
 
 class StorageLevels(NamedTuple):

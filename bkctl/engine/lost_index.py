@@ -50,7 +50,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from bkctl.codec.entry import EntryBatch
-from bkctl.engine.accepted_losses import ACCEPTED_NAME, accepted_parts
+from bkctl.engine.accepted_losses import ACCEPTED_NAME, HALF_BACK, accepted_parts
 from bkctl.engine.gc.log_reading import read_log
 from bkctl.engine.half_index import Trace, rows_without_limbo, trace_in_other
 from bkctl.engine.journaled_entries import JournaledEntries, JournalPlace, journals_in
@@ -70,6 +70,7 @@ from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
 _log = logging.getLogger(__name__)
+_HALF_REBUILT = "says that an index rebuild was cut off which puts it back (run that again)"
 _CUT_OFF = "says that a start which accepted this was cut off (remove that file once the index is back)"
 
 
@@ -150,7 +151,8 @@ def find_lost_indexes(
     search = _Search(filesystem, places, journals, cluster)
     found: list[LostIndex] = []
     for number, place in enumerate(places):
-        parts = {**lost_parts(number), **(accepted := accepted_parts(filesystem, place.databases))}
+        accepted = accepted_parts(filesystem, place.databases, *place.others)
+        parts = {**lost_parts(number), **accepted}
         if accepted:
             found.append(search.cut_off(number, parts))
             continue
@@ -181,11 +183,12 @@ class _Search:
         self._journaled = cache(lambda: JournaledEntries(filesystem, journals()))
 
     def cut_off(self, number: int, parts: dict[str, str]) -> LostIndex:
-        """Return the loss at a place of which a start has noted that it accepts it."""
+        """Return the loss at a place that a start has noted, which accepts it, or a rebuild."""
         place = self._places[number]
         note = f"{place.databases}/{ACCEPTED_NAME}"
         logs_lost = not logs_with_records(self._filesystem, place.logs)
-        return LostIndex(number, place, parts, note, None, None, logs_lost, _CUT_OFF)
+        shows = _HALF_REBUILT if HALF_BACK in parts.values() else _CUT_OFF
+        return LostIndex(number, place, parts, note, None, None, logs_lost, shows)
 
     def lost_at(
         self, number: int, parts: dict[str, str], is_lost: Callable[[int], bool] | None

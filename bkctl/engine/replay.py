@@ -125,7 +125,7 @@ class Replay:
                 self._settle(end)
                 self._marks.write(number, end.mark)
         for lost in self._lost_indexes:
-            forget_accepted(self._filesystem, lost.place.databases)
+            forget_accepted(self._filesystem, lost.place.databases, *lost.place.others)
         for index in unproved:
             note_rows_asked(self._filesystem, index)
         self.records_ends = [None if end is None else end.records_end for end in ends]

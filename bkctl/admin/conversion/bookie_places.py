@@ -136,7 +136,7 @@ def refuse_lost_parts(fs: WritableFileSystem, places: BookiePlaces, source: Stor
         databases = partial(_lost_databases, fs, places, source)
         refuse_lost_indexes(fs, _lost(fs, places, indexes, databases))
         return
-    index = IndexPlace(places.ledgers, places.indexes[0], source)
+    index = IndexPlace(places.ledgers, places.indexes[0], source, places.indexes[1:])
     refuse_lost_indexes(fs, _lost(fs, places, [index], lambda _: {}))
     unused = next((path for path in places.indexes if not was_written(fs, [path])), None)
     if unused is not None:

@@ -71,7 +71,9 @@ class InterleavedLedgerStorage(DbLedgerStorage):
         )
         self._slots = locations
         self.directories = tuple(directories)
-        self.index_place = IndexPlace(self.directories, index_directories[0], IDX)
+        self.index_place = IndexPlace(
+            self.directories, index_directories[0], IDX, tuple(index_directories[1:])
+        )
         loggers = entry_logger.parts if isinstance(entry_logger, SpreadEntryLogger) else [entry_logger]
         self._keepers = [DirectoryLogKeeper(self, logger) for logger in loggers]
 

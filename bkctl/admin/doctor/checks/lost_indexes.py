@@ -58,7 +58,8 @@ def check_lost_indexes(exam: Examination, empty: Mapping[str, Collection[str]]) 
     parts: Callable[[int], Mapping[str, str]] = lost_parts
     if kind.shares_log_ids:
         # All directories are one storage, and a file may be in any of them.
-        places = [IndexPlace(tuple(logs.path for logs, _ in pairs), pairs[0][1].path, kind)]
+        first, *others = (index.path for _, index in pairs)
+        places = [IndexPlace(tuple(logs.path for logs, _ in pairs), first, kind, tuple(others))]
         parts = lost_files
     else:
         places = [IndexPlace((logs.path,), index.path, kind) for logs, index in pairs]

@@ -32,7 +32,13 @@ from bkctl.admin.index.rebuild.old_rows import OldRows, read_old_rows
 from bkctl.admin.index.rebuild.options import RebuildOptions, RebuildResult
 from bkctl.admin.index.rebuild.rehearsal import rehearsed_logs
 from bkctl.admin.index.rebuild.run_merging import MERGED, RUNS_MAX, fewer_runs
-from bkctl.admin.index.rebuild.state import WorkDirectory, drop_whole, sync_directory
+from bkctl.admin.index.rebuild.state import (
+    SWAP_MARKER,
+    WorkDirectory,
+    drop_whole,
+    read_json,
+    sync_directory,
+)
 from bkctl.admin.index.rebuild.swap import (
     Swap,
     announce,
@@ -40,7 +46,8 @@ from bkctl.admin.index.rebuild.swap import (
     earlier_result,
     exchange,
     finish_drops,
-    has_marker,
+    finish_exchange,
+    is_between,
 )
 from bkctl.admin.index.rebuild.verification import holds_rows, verify_locations
 from bkctl.admin.index.rows.location_runs import ROW_BYTES, Run
@@ -97,6 +104,9 @@ class DbRebuild:
         """
         if not self._options.dry_run:
             finish_drops(self._directory.index_dir, LEDGERS, LOCATIONS)
+            for swap in (self._ledgers, self._locations):
+                # What the first run has proved, which is read as the old one, may know of more than is left.
+                finish_exchange(swap)
         old = read_old_rows(self._ledgers.live)
         if LEDGERS in self._accepted:
             old.problem = old.problem or CUT_OFF
@@ -196,7 +206,7 @@ class DbRebuild:
         directory = self._directory
         earlier = kept_doubts(self._fs, [directory.index_dir])
         # A run that was cut off within its swap has judged them.
-        cut_off = located.problem == NO_LOCATIONS and has_marker(self._locations.work.path)
+        cut_off = is_between(self._locations)
         if not earlier and (located.problem is None or cut_off):
             return None
         return judge_logs(
@@ -280,16 +290,26 @@ class DbRebuild:
         # Rows that wait for their swap may be older than what a bookie has written since: made again. So are
         # those in place when they have been damaged since.
         sound = old.problem is None and not old.damaged and not old.collapsed
-        earlier = earlier_result(self._ledgers, fingerprint if sound else "", only_in_place=True)
-        if earlier is None:
+        # Where more is lost by now, they are made again as well.
+        fits = sound and _has_all(old, plan)
+        told = self._told_before()
+        if earlier_result(self._ledgers, fingerprint if fits else "", only_in_place=True) is None:
+            differences = [*told, *(each for each in differences if each not in told)]
             build_ledgers(self._ledgers.work, plan)
             result = {"differences": [asdict(difference) for difference in differences]}
             announce(self._ledgers, self._stamp, fingerprint, result)
         else:
-            differences = [Difference(**difference) for difference in earlier["differences"]]
+            differences = told
         self._keep_doubts()  # no start takes the rows for all that there were
         self._exchange(self._ledgers)
         return differences
+
+    def _told_before(self) -> list[Difference]:
+        """Return what the rows in place differ in that are the work of a run which was killed."""
+        marker = read_json(self._ledgers.work.at(SWAP_MARKER))
+        if marker is None or self._ledgers.proved != self._ledgers.live:
+            return []
+        return [Difference(**difference) for difference in marker["result"]["differences"]]
 
     def _replace_locations(self, found: LogSet, plan: LedgerPlan) -> int:
         """Build and swap the locations; return how many. Doubts are kept durably before the swap."""
@@ -379,3 +399,11 @@ class DbRebuild:
         self._ledgers.work.drop()
         sync_directory(self._directory.index_dir)
         return replace(result, backups=self._backups)
+
+
+def _has_all(old: OldRows, plan: LedgerPlan) -> bool:
+    """Return whether the rows in place have every ledger of a plan, and are in limbo where it says so."""
+    return all(
+        ledger in old.rows and (old.rows[ledger].limbo or not data.limbo)
+        for ledger, data in plan.rows.items()
+    )

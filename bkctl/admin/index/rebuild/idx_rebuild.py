@@ -1,7 +1,9 @@
 """Rebuilding the ``.idx`` files of Sorted- and InterleavedLedgerStorage.
 
 The swap is file by file (``idx_swap``). Each file is old or new and whole at every moment, and no file
-depends on another, so a mixture after a kill is a correct index; the rerun replaces the rest.
+depends on another, so a mixture after a kill is a correct index; the rerun replaces the rest. Only where
+files were lost is a mixture none: then a note beside them (``accepted_losses``) has every start refused until
+all of them are back.
 
 Limbo is a bit of a header that Java keeps and does not know (ADR 0019). With ``--accept-loss`` a ledger
 that may have lost entries is fenced and in limbo: bookies of ours answer "unknown" for what is lost, Java's
@@ -51,8 +53,17 @@ from bkctl.admin.ledgers.known_ledgers import KnownLedgers, Source, known_in
 from bkctl.codec.file_info import FENCED, LIMBO, FileInfoHeader, decode_header, parse_index_path
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.directories.placement import Placement
-from bkctl.engine.accepted_losses import CUT_OFF, accepted_parts, forget_accepted
+from bkctl.engine.accepted_losses import (
+    ACCEPTED_NAME,
+    CUT_OFF,
+    HALF_BACK,
+    HALF_REBUILT,
+    accepted_parts,
+    forget_accepted,
+    note_accepted,
+)
 from bkctl.engine.interleaved_storage.index_headers import row_of
+from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.errors import CorruptionError, RefusedError, storage_error
 from bkctl.reporting import nobody
 from bkctl.scan.directory import REBUILD_SUFFIX
@@ -64,6 +75,8 @@ from bkctl.vfs.presence import is_there
 from bkctl.workers import Workers
 
 _TREE = "tree"
+#: All of the index, where it was lost, in the words of a start.
+_WHOLE = IDX.indexes[0]
 
 
 class IdxRebuild:
@@ -78,6 +91,9 @@ class IdxRebuild:
         self._works = {path: WorkDirectory(f"{path}/idx{REBUILD_SUFFIX}") for path in self._indexes}
         self._main = self._works[self._indexes[0]]
         self._lost: list[int] = []
+        self._accepted = accepted_parts(self._fs, *self._indexes)
+        #: Parts of the index that were lost and are put back file by file.
+        self._half_back: dict[str, str] = {}
         self._merged: list[Run] | None = None
         #: To be kept; None where nothing was judged.
         self._doubts: list[str] | None = None
@@ -129,11 +145,14 @@ class IdxRebuild:
     def _headers(self, old: OldTree, found: LogSet) -> tuple[dict[int, FileInfoHeader], list[Difference]]:
         """Make the header of every new file, and report how ledgers differ from before."""
         rows = OldRows(problem=None if old.homes else "there is no .idx file")
+        if self._accepted.get(_WHOLE) == HALF_BACK:
+            rows.problem = rows.problem or HALF_REBUILT
         for ledger, header in old.headers.items():
             if header is None:
                 rows.damaged.add(ledger)
             else:
                 rows.rows[ledger] = row_of(header)
+        self._half_back = self._lost_parts(rows)
         facts = JournalFacts()
         if rows.problem is not None or rows.damaged:
             facts = self._read_journals()
@@ -183,7 +202,9 @@ class IdxRebuild:
         damaged = f"the .idx file of ledger {min(rows.damaged)} cannot be read" if rows.damaged else None
         earlier = kept_doubts(self._fs, self._indexes)
         unseen = unseen_parts(self._fs, self._placement)
-        accepted = CUT_OFF if accepted_parts(self._fs, self._indexes[0]) else None
+        accepted = None
+        if self._accepted:
+            accepted = CUT_OFF if self._was_accepted else HALF_REBUILT
         self._rows_unproved |= bool(rows.problem or accepted or unseen.emptied)
         why = rows.problem or damaged or accepted or next(iter(unseen.whys), None)
         why = why or (MADE_IN_DOUBT if earlier else None)
@@ -216,7 +237,7 @@ class IdxRebuild:
         Raises RefusedError for those without any entry, unless their loss is accepted.
         """
         current = self._indexes[0]
-        if rows.problem is None and not accepted_parts(self._fs, current):
+        if rows.problem is None and not self._was_accepted:
             return set()
         vague = judged.may_be_lost - rows.rows.keys()
         if self._options.accept_loss:
@@ -230,6 +251,18 @@ class IdxRebuild:
                 " name all of the bookie's directories; with --accept-loss the rebuild goes on without them"
             )
         return vague
+
+    def _lost_parts(self, rows: OldRows) -> dict[str, str]:
+        """Return what is lost: all of the index, or the directories that have no trace of it."""
+        if rows.problem is not None or self._was_accepted:
+            return {_WHOLE: HALF_BACK}
+        gone = [path for path in self._indexes if not was_written(self._fs, [path])]
+        return {**self._accepted, **dict.fromkeys(gone, HALF_BACK)}
+
+    @property
+    def _was_accepted(self) -> bool:
+        """Whether a start has accepted the loss of files, without coming to its end."""
+        return any(state != HALF_BACK for state in self._accepted.values())
 
     def _read_journals(self) -> JournalFacts:
         with self._options.phase("reading journals", sum(j.size_bytes for j in self._placement.journals)):
@@ -283,6 +316,10 @@ class IdxRebuild:
             marker = None
         resumed = marker is not None and self._still_fits(marker["logs"], old, found, headers)
         if marker is None or not resumed:
+            if marker is not None and marker.get("is_announced"):
+                # Some files are those of that run, and what they differ in is said by nobody else.
+                said = [Difference(**difference) for difference in marker["differences"]]
+                differences = [*said, *(each for each in differences if each not in said)]
             self._main.forget_swap()
             slots = self._build(old, found, headers)
             found.check_unchanged()
@@ -314,6 +351,11 @@ class IdxRebuild:
         if not marker.get("is_announced"):
             marker["is_announced"] = True
             write_json(self._main.at(SWAP_MARKER), marker)
+        if self._half_back:
+            # A start would take the files that are back for all that there were.
+            for path in self._indexes:
+                self._options.record.announce_file(f"{path}/{ACCEPTED_NAME}")
+                note_accepted(self._fs, path, self._half_back)
         for swap in swaps:
             swap.put_in_place()
             swap.remove_files([ledger for ledger, path in old.others if path == swap.current])
@@ -328,7 +370,7 @@ class IdxRebuild:
             backups.clear()
         if self._doubts == []:
             forget_doubts(self._fs, self._options.record, self._indexes)
-        forget_accepted(self._fs, self._indexes[0])
+        forget_accepted(self._fs, *self._indexes)
         for path in reversed(self._indexes):  # the marker goes last
             self._works[path].drop()
             sync_directory(path)

@@ -127,13 +127,18 @@ def announce(swap: Swap, stamp: str, fingerprint: str, result: dict[str, Any]) -
     sync_directory(swap.current)
 
 
+def is_between(swap: Swap) -> bool:
+    """Return whether a kill came between the two renames that stand for an exchange. Raises StorageError."""
+    marker = read_json(swap.work.at(SWAP_MARKER))
+    if marker is None or is_there(swap.live):
+        return False
+    return is_there(os.path.join(swap.current, marker["backup"])) and is_there(swap.fresh)
+
+
 def finish_exchange(swap: Swap) -> None:
     """Go on where a kill stopped an exchange; one that had not begun is left alone. Raises StorageError."""
     marker = read_json(swap.work.at(SWAP_MARKER))
-    if marker is None:
-        return
-    between = not is_there(swap.live) and is_there(os.path.join(swap.current, marker["backup"]))
-    if between or _identity(swap.live) == marker["identity"]:
+    if marker is not None and (is_between(swap) or _identity(swap.live) == marker["identity"]):
         exchange(swap)
 
 

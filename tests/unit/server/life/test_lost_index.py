@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -619,6 +620,45 @@ def test_one_of_several_directories_of_index_files_is_lost(tmp_path: Path, empti
             assert client.read(kept, range(1)).bodies
     with bookie:
         pass
+
+
+@pytest.mark.parametrize("lost", [["index0"], ["index1"], ["index0", "index1"]])
+def test_index_files_of_which_a_rebuild_has_put_some_back_are_lost(
+    tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch, lost: list[str]
+) -> None:
+    """The folders of those that are back hide the others from a start."""
+    keys = {
+        "ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
+        "ledgerDirectories": f"{tmp_path}/ledgers1,{tmp_path}/ledgers0",
+        "indexDirectories": f"{tmp_path}/index1,{tmp_path}/index0",
+    }
+    bookie = EmbeddedBookie(tmp_path, overrides=keys)
+    one_in_each(tmp_path, bookie)
+    for ledger in range(LEDGER, LEDGER + 8):
+        place_on(bookie, ledger)
+    for name in lost:
+        shutil.rmtree(tmp_path / name / "current/0")
+    command = ("index", "rebuild", tmp_path, "--metadata", bookie.config.metadata.uri, "--yes")
+    command += ("--storage", "idx") if len(lost) > 1 else ()
+    moved, left = os.replace, [3]
+
+    def replace(source: str, target: str) -> None:
+        left[0] -= str(target).endswith(".idx")
+        if left[0] < 0:
+            raise OSError(errno.EIO, "the power went")
+        moved(source, target)
+
+    for _ in range(2):
+        left[0] = 3
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", replace)
+            assert run_cli(*command).exit_code == 7
+        with pytest.raises(RefusedError, match="an index rebuild was cut off"):
+            bookie.start()
+    assert run_cli(*command).exit_code in (0, 1, 3)
+    with bookie, DemoClient(bookie.port) as client:
+        for ledger in range(LEDGER, LEDGER + 8):
+            assert len(client.read(ledger, range(10)).bodies) == 10
 
 
 def one_in_each(path: Path, bookie: EmbeddedBookie) -> dict[str, int]:
