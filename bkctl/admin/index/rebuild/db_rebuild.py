@@ -105,7 +105,7 @@ class DbRebuild:
         if not self._options.dry_run:
             finish_drops(self._directory.index_dir, LEDGERS, LOCATIONS)
             for swap in (self._ledgers, self._locations):
-                # What the first run has proved, which is read as the old one, may know of more than is left.
+                # The locations of a first run are read as the old ones: they may know more than the logs.
                 finish_exchange(swap)
         old = read_old_rows(self._ledgers.live)
         if LEDGERS in self._accepted:
