@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bkctl.admin.index.rebuild import swap as index_swap
 from bkctl.admin.index.rebuild.idx_swap import IdxSwap
 from bkctl.admin.index.rebuild.state import SWAP_MARKER, WorkDirectory, write_json
-from bkctl.admin.index.rebuild.swap import Swap, earlier_result, exchange
+from bkctl.admin.index.rebuild.swap import Swap, announce, earlier_result, exchange
 from bkctl.errors import StorageError
 
 
@@ -125,3 +126,45 @@ def test_a_folder_that_cannot_be_asked_for_does_not_pass_for_one_that_is_not_the
         patched.setattr(os, "lstat", lambda path: failing(path, follow_symlinks=False))
         with pytest.raises(StorageError, match="Input/output error"):
             swap.put_in_place()
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_database_and_each_of_its_names_is_durable_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    """In any other order a power cut leaves no database under the name, or a marker of half a one."""
+    swap = Swap(str(tmp_path), "locations", WorkDirectory(str(tmp_path / "work")))
+    for path, identity in ((swap.live, "old"), (swap.fresh, "new")):
+        os.makedirs(path)
+        Path(path, "IDENTITY").write_text(identity)
+    events: list[str] = []
+    fsync, rename, exchange_names = os.fsync, os.rename, index_swap._exchange_names
+
+    def synced(descriptor: int) -> None:
+        events.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path))
+        fsync(descriptor)
+
+    def renamed(source: str, target: str) -> None:
+        events.append(f"{os.path.relpath(source, tmp_path)} > {os.path.relpath(target, tmp_path)}")
+        rename(source, target)
+
+    def exchanged(one: str, other: str) -> bool:
+        events.append("exchange")
+        return can_exchange and exchange_names(one, other)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(index_swap, "_exchange_names", exchanged)
+    announce(swap, "x", "", {})
+    *proved, marker, work, current = events
+    assert (proved, work, current) == (["work/database/IDENTITY", "work/database"], "work", ".")
+    assert marker.startswith(f"work/{SWAP_MARKER}")
+    events.clear()
+    backup = exchange(swap)
+    kept = ["work/database > locations.BACKUP-x", "work", "."]
+    moved = ["locations > locations.BACKUP-x", ".", "work/database > locations", "work", "."]
+    assert events == ["exchange", *(["work", ".", *kept] if can_exchange else moved)]
+    assert (Path(str(backup), "IDENTITY").read_text(), Path(swap.live, "IDENTITY").read_text()) == (
+        "old",
+        "new",
+    )
