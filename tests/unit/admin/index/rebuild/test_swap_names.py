@@ -168,3 +168,17 @@ def test_a_database_and_each_of_its_names_is_durable_before_the_next(
         "old",
         "new",
     )
+
+
+def test_files_of_ledgers_that_are_at_home_elsewhere_are_gone_for_good(
+    tmp_path: Path, synced: dict[str, list[str]]
+) -> None:
+    """Back behind a power cut one would be the second file of its ledger, and refuse every start."""
+    folder = tmp_path / "current" / "0" / "1"
+    folder.mkdir(parents=True)
+    for name in ("1.idx", "1.idx.rloc"):
+        (folder / name).write_bytes(b"header and slots")
+    work = WorkDirectory(str(tmp_path / "work"))
+    swap = IdxSwap(str(tmp_path / "current"), work, str(tmp_path / "tree"), str(tmp_path / "backup"))
+    swap.remove_files([1])
+    assert synced[str(folder)] == os.listdir(folder) == []
