@@ -98,7 +98,7 @@ def test_a_table_for_people_shows_counts_in_words_and_what_was_found(
     result = run_cli("pipeline", "run", "verify", demo, "--out", tmp_path / "o", "-o", "table")
     assert "verdict" in result.stdout
     assert "digest fails" in result.stdout
-    assert "note: without metadata" in result.stderr
+    assert "note: digest types that no metadata tell" in result.stderr
 
 
 class _Page(HTMLParser):

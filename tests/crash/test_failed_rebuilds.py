@@ -96,8 +96,8 @@ def test_a_rebuild_that_fails_at_any_step_holds_nothing(killed: TruthfulBookie, 
     assert rebuild(killed.copy(tmp_path / "counted").root, kind, counted) is None
     assert counted.taken > 50
     failures = 0
-    # At six steps at least; of index files a rebuild takes few.
-    for number in range(1, counted.taken + 1, min(STRIDE, counted.taken // 6)):
+    # At twelve steps at least; of index files a rebuild takes few, and needs not all of them.
+    for number in range(1, counted.taken + 1, min(STRIDE, counted.taken // 12)):
         bookie = killed.copy(tmp_path / f"{number}")
         failed = rebuild(bookie.root, kind, Steps(number))
         failures += failed is not None
@@ -109,7 +109,7 @@ def test_a_rebuild_that_fails_at_any_step_holds_nothing(killed: TruthfulBookie, 
                 for (ledger, entry), body in killed.truth.bodies.items():
                     if ledger != 3:
                         assert engine.reads.read(ledger, entry) == body, number
-    assert failures > 2
+    assert failures > 2, counted.taken
 
 
 def test_a_stop_between_the_work_directories_of_an_idx_rebuild_is_made_good(

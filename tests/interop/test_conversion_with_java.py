@@ -114,13 +114,17 @@ def test_java_serves_what_was_converted_and_what_was_converted_back(
 def test_java_serves_what_was_gathered_from_two_ledger_directories(
     corpora: Corpora, run_cli: Cli, java: JavaBookies, tmp_path: Path, corpus: str
 ) -> None:
-    """Index files in one directory, logs in both, as Java leaves them; databases need entries at home."""
+    """Index files in one directory, logs in both, as Java leaves them; databases need entries at home.
+
+    The other one had a file, whose folder stays. Without that it may have lost some, and is refused.
+    """
     image = image_of(corpora, corpus, "clean")
     folder = copy_directory(image.path / "bookie1", tmp_path / "bookie1")
     homes = [folder / "ledgers", folder / "ledgers2"]
     second = homes[1] / "current"
     second.mkdir(parents=True)
     shutil.copy(homes[0] / "current/lastMark", second)
+    (second / "0").mkdir()
     for log in logs_of(folder)[1::2]:
         shutil.move(log.path, second)
     where = adopt(folder / "journal", homes)

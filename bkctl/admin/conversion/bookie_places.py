@@ -14,7 +14,7 @@ from bkctl.engine.checkpoint import LastMarks
 from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.engine.journaled_entries import JournalPlace
 from bkctl.engine.ledger_storage import IndexPlace
-from bkctl.engine.lost_index import LostIndex, find_lost_indexes
+from bkctl.engine.lost_index import LostIndex, find_lost_indexes, ledgers_of_log, logs_with_records
 from bkctl.engine.lost_index_refusal import refuse_lost_indexes
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.scan.directory import (
@@ -27,6 +27,7 @@ from bkctl.scan.directory import (
     is_key_value_store,
     read_small,
 )
+from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index_databases import open_store
 from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.storage_kinds import IDX, StorageKind, kind_in, short_names
@@ -139,12 +140,18 @@ def refuse_lost_parts(fs: WritableFileSystem, places: BookiePlaces, source: Stor
     index = IndexPlace(places.ledgers, places.indexes[0], source, places.indexes[1:])
     refuse_lost_indexes(fs, _lost(fs, places, [index], lambda _: {}))
     unused = next((path for path in places.indexes if not was_written(fs, [path])), None)
-    if unused is not None:
+    if unused is None:
+        return
+    logs = logs_with_records(fs, places.ledgers)
+    with_files = {ledger for path in places.indexes for ledger in IdxTree(fs, path).files()[1]}
+    without = {ledger for log in logs for ledger in ledgers_of_log(fs, log)} - with_files
+    if without or not logs:
+        which = f"ledger {min(without)} of the logs has none" if without else "no log is left to say more"
         raise RefusedError(
-            f"{unused}: has no trace of an index file, while other directories have: it has lost its files, "
-            "or never had one; which of the two, the cluster knows. Start the bookie once with "
-            f"{short_names(source.classes)}: that asks it, and is refused where files were lost. Stop it in "
-            "order, then convert"
+            f"{unused}: has no trace of an index file, while other directories have, and {which}: it has "
+            "lost its files, or never had one; which of the two, the cluster knows. Start the bookie once "
+            f"with {short_names(source.classes)}: that asks it, and is refused where files were lost. Stop "
+            "it in order, then convert"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from posixpath import normpath
 
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.last_mark import ZERO_MARK, LastMark
@@ -285,7 +286,7 @@ def _of_journal(journal: JournalFile, error: StorageError) -> StorageError:
 
     How far a journal reaches depends on the newest one, and on where the next one says that it ends.
     """
-    if error.path == journal.path:
+    if error.path is not None and normpath(error.path) == normpath(journal.path):
         return error
     named = type(error)(f"{journal.path} is not read: {error}", path=error.path, offset=error.offset)
     named.__cause__ = error.__cause__

@@ -333,14 +333,7 @@ class IdxRebuild:
             sync_directory(self._indexes[0])
         found.check_unchanged()
         self._options.recheck()
-        if self._doubts:
-            keep_doubts(
-                self._fs,
-                self._options.record,
-                self._indexes,
-                self._doubts,
-                rows_unproved=self._rows_unproved,
-            )
+        self._keep_doubts()
         backup = f"idx{BACKUP}{marker['stamp']}"
         swaps = [
             IdxSwap(path, work, work.at(_TREE), f"{path}/{backup}") for path, work in self._works.items()
@@ -351,11 +344,7 @@ class IdxRebuild:
         if not marker.get("is_announced"):
             marker["is_announced"] = True
             write_json(self._main.at(SWAP_MARKER), marker)
-        if self._half_back:
-            # A start would take the files that are back for all that there were.
-            for path in self._indexes:
-                self._options.record.announce_file(f"{path}/{ACCEPTED_NAME}")
-                note_accepted(self._fs, path, self._half_back)
+        self._note_half_back()
         for swap in swaps:
             swap.put_in_place()
             swap.remove_files([ledger for ledger, path in old.others if path == swap.current])
@@ -376,6 +365,24 @@ class IdxRebuild:
             sync_directory(path)
         # After a kill during the swap the old state is half gone: what the first run said counts.
         return marker["slots"], [Difference(**difference) for difference in marker["differences"]]
+
+    def _keep_doubts(self) -> None:
+        """Keep durably which entries may be lost, in front of files that no longer show it."""
+        if self._doubts:
+            keep_doubts(
+                self._fs,
+                self._options.record,
+                self._indexes,
+                self._doubts,
+                rows_unproved=self._rows_unproved,
+            )
+
+    def _note_half_back(self) -> None:
+        """Note what is lost until all files are back: a start would take those that are for all."""
+        if self._half_back:
+            for path in self._indexes:
+                self._options.record.announce_file(f"{path}/{ACCEPTED_NAME}")
+                note_accepted(self._fs, path, self._half_back)
 
     def _still_fits(self, logs: str, old: OldTree, found: LogSet, headers: dict[int, FileInfoHeader]) -> bool:
         """Return whether the files that wait for their swap, or are in place, are still the right ones."""
