@@ -91,11 +91,10 @@ class ServerConnection:
         "_clear_is_refused",
         "_frame_bytes_max",
         "_parser",
-        "_received",
         "_secured",
         "_state",
         "_tls",
-        "pending_bytes",
+        "received",
     )
 
     def __init__(
@@ -109,9 +108,8 @@ class ServerConnection:
         self._state = _State.OPEN
         self._frame_bytes_max = frame_bytes_max
         self._parser = RequestParser(frame_bytes_max)
-        self._received = ReceiveBuffer(frame_bytes_max)
-        #: Bytes held of a frame that is not whole; below the frame limit and one piece.
-        self.pending_bytes = 0
+        #: Holds the front of a frame that is not whole.
+        self.received = ReceiveBuffer(frame_bytes_max)
 
     @property
     def wire(self) -> Wire:
@@ -123,15 +121,19 @@ class ServerConnection:
         """Whether a Close was handed out."""
         return self._state is _State.CLOSED
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes held of a frame that is not whole; below the frame limit and one piece."""
+        return self.received.held_bytes
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[ServerEvent]:
         """Return the events that ``data`` completes. Never raises, whatever the bytes are."""
         if self._state is not _State.OPEN:
             if self._state is _State.CLOSED or not len(data):
                 return []
             return [self._close(CloseReason.CLEAR_AFTER_START_TLS)]
-        whole = data if type(data) is bytes and not self.pending_bytes else self._received.add(data)
+        whole = data if type(data) is bytes and not self.received.held_bytes else self.received.add(data)
         if whole is None:
-            self.pending_bytes = self._received.held_bytes
             return []
         events: list[ServerEvent] = []
         position = 0
@@ -144,11 +146,8 @@ class ServerConnection:
                 events.append(run)
                 position = stop
                 if stop == len(whole):
-                    self.pending_bytes = 0
                     return events
-        events = self._parsed(whole, position, events)
-        self.pending_bytes = self._received.held_bytes
-        return events
+        return self._parsed(whole, position, events)
 
     def _parsed(self, whole: bytes, position: int, events: list[ServerEvent]) -> list[ServerEvent]:
         """Return ``events``, and those of the frames from ``position`` on; keep what is left."""
@@ -166,7 +165,7 @@ class ServerConnection:
         if segments and isinstance(segments[-1], Close):
             self._state = _State.CLOSED
         else:
-            self._received.keep(whole[position:])
+            self.received.keep(whole[position:])
         return self._allowed(events)
 
     def tls_started(self) -> None:
@@ -198,7 +197,7 @@ class ServerConnection:
                 continue
             if isinstance(event, Answer) and isinstance(event.request, AuthRequest | StartTlsRequest):
                 continue
-            self._received.keep(b"")
+            self.received.keep(b"")
             return [*events[:index], _unauthorized(event), self._close(CloseReason.TLS_REQUIRED)]
         return events
 

@@ -149,7 +149,7 @@ class BookieConnection(asyncio.Protocol):
             return
         events = self._state.feed(data)
         self._polls_begun = 0
-        held_bytes = self._state.pending_bytes
+        held_bytes = self._state.received.held_bytes
         if held_bytes or self._owes:
             self._owes = held_bytes > 0
             self._port.watch.received(self, held_bytes, went_on=bool(events))
