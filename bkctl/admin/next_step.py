@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bkctl.scan.directory import home_of
+
 _YES = "--yes"
 
 
@@ -53,6 +55,11 @@ def ended_by(*commands: Sequence[str], instead: str | None = None) -> NextStep:
 def not_ended(instead: str, *look: str, steps: Sequence[AdviceStep] = ()) -> NextStep:
     """Return the step of a finding that no command ends; ``look`` are the words that show more of it."""
     return NextStep(look=look, instead=instead, steps=tuple(steps))
+
+
+def index_rebuild_line(current_dir: str) -> str:
+    """Return the command line that makes the index beside a directory of logs or of an index again."""
+    return bkctl_line("index", "rebuild", home_of(current_dir))
 
 
 def bkctl_line(*words: str) -> str:

@@ -43,7 +43,7 @@ from tests.sim.processes import require
 from tests.sim.replication_scenario import HEAL_S, ROOT, ReplicationScenario, WorldClock
 from tests.sim.scenario import GENERAL, STORM_S
 from tests.sim.sim_tree import SimTree, sleep_in_the_world
-from tests.sim.world import Actor, BrokenInvariantError, World
+from tests.sim.world import Actor, BrokenInvariantError, World, named_by_seed
 
 AVAILABLE = f"{ROOT}/available"
 LEDGER_PATH = f"{ROOT}/00/0000/L{LEDGER:04d}"
@@ -500,13 +500,7 @@ def small_groups() -> Iterator[None]:
 def run_seed(seed: int) -> AuditedScenario:
     """Run one seed. A broken invariant, or an error of a machine, names it and how to see it again."""
     scenario = AuditedScenario(seed)
-    try:
-        with small_groups():
-            scenario.run()
-    except (AssertionError, BkctlError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise BrokenInvariantError(
-            f"seed {seed}: {type(error).__name__}: {error}\n"
-            f"again, with every message: BKCTL_SIM_TRACE=1 BKCTL_SIM_SEED={seed} "
-            "python -m pytest -s tests/sim -k one_seed_of_auditors"
-        ) from error
+    errors = (BkctlError, AttributeError, LookupError, TypeError, ValueError)
+    with small_groups(), named_by_seed(seed, "one_seed_of_auditors", *errors):
+        scenario.run()
     return scenario

@@ -47,7 +47,7 @@ from tests.sim.replication_scenario import (
 )
 from tests.sim.scenario import STORM_S
 from tests.sim.sim_tree import SimTree
-from tests.sim.world import Actor, BrokenInvariantError
+from tests.sim.world import Actor, named_by_seed
 
 
 class DrainClient:
@@ -344,13 +344,7 @@ def _targets(actor: Actor) -> set[str]:
 def run_seed(seed: int) -> DrainedScenario:
     """Run one seed. A broken invariant, or an error of a machine, names it and how to see it again."""
     scenario = DrainedScenario(seed)
-    try:
-        with small_groups():
-            scenario.run()
-    except (AssertionError, BkctlError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise BrokenInvariantError(
-            f"seed {seed}: {type(error).__name__}: {error}\n"
-            f"again, with every message: BKCTL_SIM_TRACE=1 BKCTL_SIM_SEED={seed} "
-            "python -m pytest -s tests/sim -k one_seed_of_drains"
-        ) from error
+    errors = (BkctlError, AttributeError, LookupError, TypeError, ValueError)
+    with small_groups(), named_by_seed(seed, "one_seed_of_drains", *errors):
+        scenario.run()
     return scenario

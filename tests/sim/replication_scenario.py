@@ -36,7 +36,7 @@ from bkctl.types import LedgerState, ResultCode
 from tests.sim.model_bookie import LEDGER, ModelBookie
 from tests.sim.processes import Process, SimSteps, require
 from tests.sim.scenario import ACCESS, STORM_S, Scenario, payload
-from tests.sim.world import Actor, BrokenInvariantError, World
+from tests.sim.world import Actor, World, named_by_seed
 
 ROOT = "/ledgers"
 LOCKS_HELD_MS = 32_000
@@ -502,12 +502,7 @@ def without_members(metadata: LedgerMetadata) -> tuple[object, ...]:
 def run_seed(seed: int) -> ReplicationScenario:
     """Run one seed. A broken invariant, or an error of a machine, names it and how to see it again."""
     scenario = ReplicationScenario(seed)
-    try:
+    errors = (BkctlError, LookupError, TypeError, ValueError)
+    with named_by_seed(seed, "one_seed_of_replication", *errors):
         scenario.run()
-    except (AssertionError, BkctlError, LookupError, TypeError, ValueError) as error:
-        raise BrokenInvariantError(
-            f"seed {seed}: {type(error).__name__}: {error}\n"
-            f"again, with every message: BKCTL_SIM_TRACE=1 BKCTL_SIM_SEED={seed} "
-            "python -m pytest -s tests/sim -k one_seed_of_replication"
-        ) from error
     return scenario

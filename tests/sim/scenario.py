@@ -33,7 +33,7 @@ from bkctl.errors import BkctlError
 from bkctl.protocol.messages import ReadRequest
 from bkctl.types import DigestType, LedgerState
 from tests.sim.model_bookie import LEDGER, ModelBookie
-from tests.sim.world import Actor, BrokenInvariantError, Faults, Store, World
+from tests.sim.world import Actor, BrokenInvariantError, Faults, Store, World, named_by_seed
 
 PASSWORD = b"pw"
 STORM_S = 60.0
@@ -503,12 +503,7 @@ class _Opener:
 def run_seed(seed: int) -> Scenario:
     """Run one seed. A broken invariant, or an error of a machine, names it and how to see it again."""
     scenario = Scenario(seed)
-    try:
+    errors = (ClientError, LookupError, TypeError, ValueError)
+    with named_by_seed(seed, "one_seed", *errors):
         scenario.run()
-    except (AssertionError, ClientError, LookupError, TypeError, ValueError) as error:
-        raise BrokenInvariantError(
-            f"seed {seed}: {type(error).__name__}: {error}\n"
-            f"again, with every message: BKCTL_SIM_TRACE=1 BKCTL_SIM_SEED={seed} "
-            "python -m pytest -s tests/sim -k one_seed"
-        ) from error
     return scenario

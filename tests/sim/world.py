@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
@@ -30,6 +31,19 @@ TRACE = bool(os.environ.get("BKCTL_SIM_TRACE"))
 
 class BrokenInvariantError(AssertionError):
     """What must never happen has happened."""
+
+
+@contextmanager
+def named_by_seed(seed: int, test: str, *errors: type[Exception]) -> Iterator[None]:
+    """Have a broken invariant, or one of ``errors``, name the seed and how ``test`` shows it again."""
+    try:
+        yield
+    except (AssertionError, *errors) as error:
+        raise BrokenInvariantError(
+            f"seed {seed}: {type(error).__name__}: {error}\n"
+            f"again, with every message: BKCTL_SIM_TRACE=1 BKCTL_SIM_SEED={seed} "
+            f"python -m pytest -s tests/sim -k {test}"
+        ) from error
 
 
 @dataclass(slots=True)

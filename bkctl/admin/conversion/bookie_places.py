@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from posixpath import join, normpath
 
+from bkctl.admin.index.stopped_index import rocks_databases
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.bookie import BookieConfig
 from bkctl.engine.checkpoint import LastMarks
@@ -28,7 +29,6 @@ from bkctl.scan.directory import (
     read_small,
 )
 from bkctl.scan.idx_tree import IdxTree
-from bkctl.scan.index_databases import open_store
 from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.storage_kinds import IDX, StorageKind, kind_in, short_names
 from bkctl.vfs.base import FileSystem, WritableFileSystem
@@ -156,15 +156,15 @@ def refuse_lost_parts(fs: WritableFileSystem, places: BookiePlaces, source: Stor
 
 
 def _lost_databases(fs: FileSystem, places: BookiePlaces, kind: StorageKind, number: int) -> dict[str, str]:
-    states = {}
+    states, databases = {}, rocks_databases()
     for name in kind.indexes:
         path = join(places.indexes[number], name)
         if not is_key_value_store(fs, path):
             states[name] = "gone"
             continue
         # One that is damaged is refused where its rows are read.
-        with suppress(CorruptionError), closing(open_store(path)) as store:
-            if store.never_written:
+        with suppress(CorruptionError):
+            if databases.is_unused(path):
                 states[name] = "empty"
     return states
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from posixpath import basename, dirname, join, normpath
 
+from bkctl.admin.next_step import index_rebuild_line
 from bkctl.codec.entrylog import log_name
 from bkctl.directories.index_spaces import IndexSpace, index_spaces
 from bkctl.errors import NotFoundError, RefusedError, UsageError
-from bkctl.scan.directory import QUARANTINE_NAME, LogFile, home_of, inspect_directory
+from bkctl.scan.directory import QUARANTINE_NAME, LogFile, inspect_directory
 from bkctl.scan.files.paths import directories
 from bkctl.scan.quarantined_logs import quarantined_logs
 from bkctl.vfs import FileSystem
@@ -109,7 +110,7 @@ def _placed(fs: FileSystem, log: LogFile, current_dir: str) -> LogPlace:
     space = _space_of(fs, current_dir)
     if not space.index_dirs:
         raise RefusedError(
-            f"{current_dir}: has no index; rebuild it first: bkctl index rebuild {home_of(current_dir)}"
+            f"{current_dir}: has no index; rebuild it first: {index_rebuild_line(current_dir)}"
         )
     return LogPlace(log, current_dir, space)
 

@@ -27,6 +27,7 @@ from bkctl.admin.entrylogs.outer_records import OuterRecords
 from bkctl.admin.entrylogs.rows_of_log import NamedRecords, RowsOfLog
 from bkctl.admin.entrylogs.swallowed_rows import RowProof
 from bkctl.admin.index.stopped_index import EntryRows, refuse_damaged
+from bkctl.admin.next_step import index_rebuild_line
 from bkctl.codec.entry import BODY_BYTES_MAX
 from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.location import Location, decode_value, encode_key
@@ -36,7 +37,6 @@ from bkctl.reporting import Advance, nobody
 from bkctl.scan.checked import CheckedBatch, CheckedItem, checked
 from bkctl.scan.damage import Damage, MissingEntries, Tail, opens_doubt
 from bkctl.scan.digest_book import DigestBook
-from bkctl.scan.directory import home_of
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.files.digest_survey import survey, survey_all
 from bkctl.scan.proof import Evidence
@@ -370,8 +370,8 @@ def read_rows(place: LogPlace, store: EntryRows, ledgers: Set[int], book: Digest
     refuse_damaged(store)
     rows = RowsOfLog(store, place.log.log_id)
     if rows.is_empty_index:
-        home = home_of(place.current_dir)
-        raise RefusedError(f"{store.path}: has no row; rebuild the index first: bkctl index rebuild {home}")
+        line = index_rebuild_line(place.current_dir)
+        raise RefusedError(f"{store.path}: has no row; rebuild the index first: {line}")
     return LogReading(rows, store, ledgers, book, place.log.path)
 
 

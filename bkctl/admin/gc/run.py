@@ -36,6 +36,7 @@ from bkctl.admin.gc.run_rows import (
 )
 from bkctl.admin.gc.survey import Survey, read_logs, survey
 from bkctl.admin.ledgers.known_ledgers import Cluster
+from bkctl.admin.next_step import index_rebuild_line
 from bkctl.clock import Clock
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.directories.holders import DirectoryLock
@@ -49,7 +50,7 @@ from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, RefusedError
 from bkctl.reporting import Advance, nobody
-from bkctl.scan.directory import home_of, is_key_value_store
+from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.index_databases import METADATA_CACHE
 from bkctl.vfs import WritableFileSystem
 
@@ -219,7 +220,7 @@ def _index(filesystem: WritableFileSystem, space: IndexSpace) -> IndexReader:
         return IndexReader(filesystem, space)
     except CorruptionError as error:
         raise RefusedError(
-            f"{error}; nothing was removed. Make the index again: bkctl index rebuild {home_of(space.dir)}"
+            f"{error}; nothing was removed. Make the index again: {index_rebuild_line(space.dir)}"
         ) from error
 
 

@@ -13,13 +13,14 @@ from posixpath import basename, join
 from typing import Protocol
 
 from bkctl.admin.index.stopped_idx_files import HeaderRows, SlotRows, header_intents, slot_intents
+from bkctl.admin.next_step import index_rebuild_line
 from bkctl.admin.repairs.repair_journal import Intent, changes_database
 from bkctl.codec.location import LocationColumns
 from bkctl.directories.index_spaces import IndexSpace
 from bkctl.engine.db_storage.entry_locations import EntryLocationIndex
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.kvstore.base import KeyValueReader, KeyValueStore, Operation, Row
-from bkctl.scan.directory import home_of, is_key_value_store
+from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.scan.location_index import LocationIndex
@@ -120,7 +121,7 @@ class StoppedIndex:
     def __init__(self, fs: FileSystem, space: IndexSpace, databases: IndexDatabases) -> None:
         if not space.index_dirs:
             raise RefusedError(
-                f"{space.dir}: has no index; rebuild it first: bkctl index rebuild {home_of(space.dir)}"
+                f"{space.dir}: has no index; rebuild it first: {index_rebuild_line(space.dir)}"
             )
         self._fs = fs
         self._space = space
@@ -141,8 +142,8 @@ class StoppedIndex:
             return
         path = self._database(LEDGERS)
         if self._databases.is_unused(path):
-            home = home_of(self._space.index_dirs[0])
-            raise RefusedError(f"{path}: has no row; rebuild the index first: bkctl index rebuild {home}")
+            line = index_rebuild_line(self._space.index_dirs[0])
+            raise RefusedError(f"{path}: has no row; rebuild the index first: {line}")
 
     def entries(self) -> EntryRows:
         """Return the rows of entries, to be read; nothing is written."""
@@ -178,8 +179,8 @@ class StoppedIndex:
         path = join(self._space.index_dirs[0], name)
         if not is_key_value_store(self._fs, path):
             raise RefusedError(
-                f"{self._space.dir}: has no {name}/ database; bring it back first (bkctl index rebuild"
-                f" {home_of(self._space.dir)})"
+                f"{self._space.dir}: has no {name}/ database; bring it back first "
+                f"({index_rebuild_line(self._space.dir)})"
             )
         return path
 

@@ -14,6 +14,7 @@ import pytest
 from bkctl.client.adherence import Adherence
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
 from bkctl.errors import ConnectionFailedError, RefusedError
+from bkctl.metadata.store import TreeMetadataStore
 from bkctl.replication import bookie_move
 from bkctl.replication.bookie_drain import BookieDrain, DrainSettings
 from bkctl.replication.bookie_move import BookieMove
@@ -23,7 +24,7 @@ from bkctl.replication.moved_ledger import MoveOutcome
 from bkctl.replication.steps import ClientSteps
 from bkctl.types import DigestType, LedgerState
 from tests.support.audited_cluster import ledger_metadata
-from tests.support.drained_cluster import DrainedCluster, Killed
+from tests.support.drained_cluster import DrainedCluster, DyingTree, Killed
 from tests.support.waiting import until
 
 OPEN = LedgerState.OPEN
@@ -52,6 +53,15 @@ def fill(cluster: DrainedCluster) -> list[int]:
     cluster.store.underreplication.mark(1, ["out"], 1_000)
     cluster.store.underreplication.mark(3, ["out", "b"], 1_000)
     return list(range(len(ledgers)))
+
+
+def renew_session(tree: DyingTree, store: TreeMetadataStore) -> None:
+    """Lose a session and begin the next one, until the end of the first was reported."""
+    told = Mock()
+    store.registration.add_session_listener(told)
+    tree.lose_session()
+    tree.restore_session()
+    until(lambda: told.session_lost.called)
 
 
 def assert_drained(cluster: DrainedCluster, ledgers: list[int]) -> None:
@@ -417,11 +427,7 @@ def test_metadata_are_not_written_once_the_lock_is_lost(cluster: DrainedCluster)
 
     def lose(_: str) -> None:
         cluster.client.before_add = lambda bookie: None
-        told = Mock()
-        store.registration.add_session_listener(told)
-        tree.lose_session()
-        tree.restore_session()
-        until(lambda: told.session_lost.called)
+        renew_session(tree, store)
 
     cluster.client.before_add = lose
     written = []
@@ -490,11 +496,7 @@ def test_a_ledger_is_not_recovered_once_the_lock_is_lost(
     tree, store = cluster.session()
 
     async def lose(_: ClientSteps, seconds: float) -> None:
-        told = Mock()
-        store.registration.add_session_listener(told)
-        tree.lose_session()
-        tree.restore_session()
-        until(lambda: told.session_lost.called)
+        renew_session(tree, store)
 
     monkeypatch.setattr(ClientSteps, "pause", lose)
     result = cluster.drain(store, move=MoveSettings(RepairSettings(grace_ms=1), recover_open=True))
@@ -517,11 +519,7 @@ def test_a_target_that_dies_before_it_is_named_does_not_keep_the_place(
             dead.extend({bookie for bookie, *_ in cluster.client.entries} - {"out"})
             cluster.client.silent.update(dead)
             if lost:
-                told = Mock()
-                store.registration.add_session_listener(told)
-                tree.lose_session()
-                tree.restore_session()
-                until(lambda: told.session_lost.called)
+                renew_session(tree, store)
 
     cluster.client.before_write = die
     settings = DrainSettings(wait_ms=200, poll_ms=1, settle_ms=0)

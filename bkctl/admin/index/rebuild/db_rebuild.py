@@ -17,7 +17,13 @@ from bkctl.admin.index.damaged_keys import right_keys
 from bkctl.admin.index.rebuild.bookie_facts import last_written_ms
 from bkctl.admin.index.rebuild.census import take_census
 from bkctl.admin.index.rebuild.completeness import Completeness, judge_logs
-from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
+from bkctl.admin.index.rebuild.difference import (
+    Difference,
+    kept_differences,
+    locations_lost,
+    only_in_journal,
+    told_first,
+)
 from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.journal_facts import JournalFacts, read_journals
 from bkctl.admin.index.rebuild.kept_doubts import MADE_IN_DOUBT, forget_doubts, keep_doubts
@@ -294,7 +300,7 @@ class DbRebuild:
         fits = sound and _has_all(old, plan)
         told = self._told_before()
         if earlier_result(self._ledgers, fingerprint if fits else "", only_in_place=True) is None:
-            differences = [*told, *(each for each in differences if each not in told)]
+            differences = told_first(told, differences)
             build_ledgers(self._ledgers.work, plan)
             result = {"differences": [asdict(difference) for difference in differences]}
             announce(self._ledgers, self._stamp, fingerprint, result)
@@ -309,7 +315,7 @@ class DbRebuild:
         marker = read_json(self._ledgers.work.at(SWAP_MARKER))
         if marker is None or self._ledgers.proved != self._ledgers.live:
             return []
-        return [Difference(**difference) for difference in marker["result"]["differences"]]
+        return kept_differences(marker["result"]["differences"])
 
     def _replace_locations(self, found: LogSet, plan: LedgerPlan) -> int:
         """Build and swap the locations; return how many. Doubts are kept durably before the swap."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bkctl.admin.index.rows.lost_entries import LostEntries
 
@@ -43,6 +44,16 @@ class Difference:
     def is_alarming(self) -> bool:
         """Whether something is not as it was, or not known any more, so that the exit code says so."""
         return self.kind not in _HARMLESS
+
+
+def kept_differences(rows: Iterable[Mapping[str, Any]]) -> list[Difference]:
+    """Return the differences that a run has kept in its marker."""
+    return [Difference(**row) for row in rows]
+
+
+def told_first(told: list[Difference], differences: Iterable[Difference]) -> list[Difference]:
+    """Return the differences that an earlier run has reported, then those of ``differences`` that are new."""
+    return [*told, *(each for each in differences if each not in told)]
 
 
 def locations_lost(gone: Mapping[int, LostEntries]) -> list[Difference]:

@@ -21,7 +21,13 @@ from bkctl.admin.index.damaged_keys import right_keys
 from bkctl.admin.index.rebuild.bookie_facts import last_written_ms
 from bkctl.admin.index.rebuild.census import take_census
 from bkctl.admin.index.rebuild.completeness import Completeness, judge_logs
-from bkctl.admin.index.rebuild.difference import Difference, locations_lost, only_in_journal
+from bkctl.admin.index.rebuild.difference import (
+    Difference,
+    kept_differences,
+    locations_lost,
+    only_in_journal,
+    told_first,
+)
 from bkctl.admin.index.rebuild.entry_search import EntrySearch
 from bkctl.admin.index.rebuild.idx_build import sync_tree, verify_idx_files, write_idx_files
 from bkctl.admin.index.rebuild.idx_swap import IdxSwap
@@ -318,8 +324,7 @@ class IdxRebuild:
         if marker is None or not resumed:
             if marker is not None and marker.get("is_announced"):
                 # Some files are those of that run, and what they differ in is said by nobody else.
-                said = [Difference(**difference) for difference in marker["differences"]]
-                differences = [*said, *(each for each in differences if each not in said)]
+                differences = told_first(kept_differences(marker["differences"]), differences)
             self._main.forget_swap()
             slots = self._build(old, found, headers)
             found.check_unchanged()
@@ -364,7 +369,7 @@ class IdxRebuild:
             self._works[path].drop()
             sync_directory(path)
         # After a kill during the swap the old state is half gone: what the first run said counts.
-        return marker["slots"], [Difference(**difference) for difference in marker["differences"]]
+        return marker["slots"], kept_differences(marker["differences"])
 
     def _keep_doubts(self) -> None:
         """Keep durably which entries may be lost, in front of files that no longer show it."""

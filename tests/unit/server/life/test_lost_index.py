@@ -53,9 +53,18 @@ def written(path: Path, **overrides: str) -> EmbeddedBookie:
     return bookie
 
 
-def silent(self: LiveLedgers) -> None:
-    """Take the place of a question to the cluster."""
-    raise ConnectionFailedError("the metadata store does not answer")
+def assert_waits_for_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, bookie: EmbeddedBookie, question: str
+) -> None:
+    """Start a bookie while the metadata store does not answer a question: the start has to end."""
+
+    def silent(*_: object) -> None:
+        raise ConnectionFailedError("the metadata store does not answer")
+
+    with monkeypatch.context() as away:
+        away.setattr(LiveLedgers, question, silent)
+        with pytest.raises(ConnectionFailedError, match="does not answer"):
+            bookie.start()
 
 
 def written_without_journals(path: Path, **overrides: str) -> EmbeddedBookie:
@@ -537,10 +546,7 @@ def test_a_ledger_that_a_rebuild_without_metadata_knew_nothing_of_is_asked_for_o
     lose(tmp_path / "ledgers/current", ("ledgers", "locations"), emptied=False, with_logs=True)
     rebuild = ("index", "rebuild", str(tmp_path / "ledgers"), "--storage", "db", "--yes", *words)
     assert run_cli(*rebuild).exit_code == 3
-    with monkeypatch.context() as away:
-        away.setattr(LiveLedgers, "kept_here", silent)
-        with pytest.raises(ConnectionFailedError, match="does not answer"):
-            bookie.start()
+    assert_waits_for_the_cluster(monkeypatch, bookie, "kept_here")
     with bookie, DemoClient(bookie.port) as client:
         assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
     # A ledger that is new on the bookie, and has no entry yet, is no lost one at the next start.
@@ -584,10 +590,7 @@ def test_an_accepted_loss_that_the_cluster_alone_knows_waits_for_its_answer(
     current = tmp_path / "ledgers/current"
     lose(current, ("ledgers", "locations"), emptied=False, with_logs=True)
     accepting = EmbeddedBookie(tmp_path, accept_loss=True)
-    with monkeypatch.context() as away:
-        away.setattr(LiveLedgers, "kept_here", silent)
-        with pytest.raises(ConnectionFailedError, match="does not answer"):
-            accepting.start()
+    assert_waits_for_the_cluster(monkeypatch, accepting, "kept_here")
     with accepting, DemoClient(accepting.port) as client:
         assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
 
@@ -703,14 +706,7 @@ def test_an_index_is_not_called_lost_for_a_cluster_that_does_not_answer(
     bookie = written(tmp_path)
     current = tmp_path / "ledgers/current"
     lose(current, ("ledgers", "locations"), emptied=False, with_logs=True)
-
-    def silent(self: LiveLedgers, ledger: int) -> bool:
-        raise ConnectionFailedError("the metadata store does not answer")
-
-    with monkeypatch.context() as away:
-        away.setattr(LiveLedgers, "is_kept_here", silent)
-        with pytest.raises(ConnectionFailedError, match="does not answer"):
-            bookie.start()
+    assert_waits_for_the_cluster(monkeypatch, bookie, "is_kept_here")
     with bookie:
         assert not serves(bookie)
 
