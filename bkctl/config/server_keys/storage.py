@@ -170,7 +170,7 @@ class StorageSettings:
         "dbStorage_readAheadCacheBatchSize",
         Kind.INT,
         100,
-        "Entries of one read-ahead.",
+        "Entries of one read-ahead; up to eight times as many for a client that reads fast.",
         lower=1,
         upper=1_000_000,
     )

@@ -4,7 +4,8 @@ Java reads ahead at every miss, which costs a random reader a hundred entries fo
 a ledger brings one entry, and read-ahead begins when the next read asks for the entry behind it. Each part
 that was read ahead has a trigger in its middle: a reader that gets to that entry has the next part read
 (:meth:`EntryReader.claim_next`), so that a reader in order does not wait for the disk again. A reader that is
-faster than that waits for the part that is being read, or reads it; its entries are not read one by one.
+faster than that waits for the part that is being read, or reads it; its entries are not read one by one. The
+parts grow with the speed of their reader (:mod:`~bkctl.engine.db_storage.part_size`).
 
 Source: ``SingleDirectoryDbLedgerStorage.doGetEntry`` and ``fillReadAheadCache``.
 """
@@ -27,6 +28,7 @@ from bkctl.engine.cache.compiled_read_cache import AnyReadCache
 from bkctl.engine.cache.entry_table import LEDGER_BYTES, ledger_of
 from bkctl.engine.cache.read_cache import Row
 from bkctl.engine.cache.record_batch import RecordBatch
+from bkctl.engine.db_storage.part_size import CACHE_SHARE, GROWN_BYTES_MAX, PartSize
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.ledger_storage import StoredLocations
 from bkctl.engine.storage_meters import StorageMeters
@@ -52,13 +54,14 @@ class _Reading:
     ``last`` is the entry that was read last, or read ahead. ``next_location`` is the location of the record
     behind it, if more is to be read ahead from there. That happens when a reader gets to ``trigger``, the id
     of an entry as 8 bytes; it is None when no reader is to begin that, or one did. ``is_ahead`` says that the
-    ledger is being read ahead.
+    ledger is being read ahead, in parts of ``size``.
     """
 
-    __slots__ = ("is_ahead", "last", "next_location", "trigger")
+    __slots__ = ("is_ahead", "last", "next_location", "size", "trigger")
 
-    def __init__(self, last: int) -> None:
+    def __init__(self, last: int, size: PartSize) -> None:
         self.last = last
+        self.size = size
         self.next_location = 0
         self.trigger: bytes | None = None
         self.is_ahead = False
@@ -83,6 +86,9 @@ class EntryReader:
         self._clock = clock
         self._entries_max = settings.read_ahead_entries_max
         self._bytes_max = settings.read_ahead_bytes_max or read_cache.segment_bytes_max
+        self._grown_bytes_max = min(
+            self._bytes_max, GROWN_BYTES_MAX, settings.read_cache_bytes_max // CACHE_SHARE
+        )
         self._ledgers_max = settings.sequential_ledgers_max
         self._lock = threading.Lock()
         #: A condition with that lock, notified when a part that was read ahead is in the cache.
@@ -129,7 +135,7 @@ class EntryReader:
         ledger, entry = ledger_of(key), _KEY.unpack(key)[1]
         with self._lock:
             reading = self._readings.get(ledger)
-            if reading is None or not 0 < entry - reading.last <= self._entries_max:
+            if reading is None or not 0 < entry - reading.last <= reading.size.entries:
                 return False
             if reading.is_ahead:
                 return self._ahead_ended.wait_for(lambda: not reading.is_ahead, AHEAD_WAIT_MAX_S)
@@ -217,12 +223,14 @@ class EntryReader:
             reading = self._readings.get(ledger)
             if reading is None or reading.is_ahead or not reading.next_location:
                 return
+            started_s = self._clock.monotonic()
+            reading.size.reached(started_s)
             reading.is_ahead = True
             location, reading.next_location = reading.next_location, 0
         last = reading.last
         try:
-            started_s = self._clock.monotonic()
-            batch = self._entry_logger.read_following(location, ledger, self._entries_max, self._bytes_max)
+            entries_max = reading.size.entries
+            batch = self._entry_logger.read_following(location, ledger, entries_max, self._bytes_max)
             if batch is not None:
                 current = self._current(batch.key_list(), batch.ends, location, started_s, known=0)
                 self._cache(batch, current, generation)
@@ -300,7 +308,9 @@ class EntryReader:
     def _note_ahead(self, reading: _Reading, batch: RecordBatch, location: int) -> int:
         """Note the place behind a batch, where to go on; return the last entry of the batch."""
         with self._lock:
-            if 2 * batch.count > self._entries_max:
+            goes_on = 2 * batch.count > reading.size.entries
+            reading.size.ready(batch.count, batch.ends[-1], self._clock.monotonic())
+            if goes_on:
                 # Most likely the batch did not end because another ledger begins.
                 middle = batch.count // 2
                 reading.next_location = location + batch.ends[-1]
@@ -333,9 +343,9 @@ class EntryReader:
             reading = self._readings.pop(ledger, None)
             last = None if reading is None else reading.last
             # None of several readers of the part that was just read ahead sets the ledger back.
-            straggler = last is not None and last - self._entries_max <= entry <= last
+            straggler = reading is not None and 0 <= reading.last - entry <= reading.size.entries
             if reading is None or not (straggler or reading.is_ahead):
-                reading = _Reading(entry)
+                reading = _Reading(entry, PartSize(self._entries_max, self._grown_bytes_max))
             self._readings[ledger] = reading
             if len(self._readings) > self._ledgers_max:
                 self._readings.popitem(last=False)

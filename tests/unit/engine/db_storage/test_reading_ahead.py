@@ -57,8 +57,59 @@ def test_the_next_part_is_read_before_the_reader_gets_there(rig: StorageRig) -> 
     # Two entries by themselves; nobody waits for what is behind them.
     assert meters.disk_reads == 2
     assert meters.read_ahead_entries == 1000 - 2
-    assert meters.read_ahead_calls == 10
     assert rig.storage.cached(key_of(2, 0)) is None
+
+
+def parts_of(rig: StorageRig, entries: int, *, between_s: float) -> list[int]:
+    """Return the entries of each part that a reader of ledger 1 has read ahead, which needs them so late."""
+    meters = rig.storage.meters
+    parts: list[int] = []
+    known = meters.read_ahead_entries
+    for entry in range(entries):
+        key = key_of(1, entry)
+        if rig.storage.cached(key) is None:
+            rig.storage.read(1, entry)
+        elif rig.storage.claim_next(key):
+            rig.clock.advance(between_s)
+            rig.storage.read_next(1)
+        if meters.read_ahead_entries > known:
+            parts.append(meters.read_ahead_entries - known)
+            known = meters.read_ahead_entries
+    return parts
+
+
+#: With room for two runs of 4,000 entries.
+ROOMY = StorageSettings(write_cache_bytes_max=4 << 20)
+
+
+def test_parts_grow_for_a_fast_reader_to_half_of_what_the_run_has_given() -> None:
+    rig = StorageRig(ROOMY).open()
+    flushed_ledgers(rig, 4000)
+    # The first part stands behind the second entry; for the last one no more than 118 entries are left.
+    assert parts_of(rig, 4000, between_s=0.01) == [100, 100, 100, 150, 225, 338, 507, 760, 800, 800, 118]
+
+
+def test_parts_stay_small_for_a_slow_reader_and_become_so_again(rig: StorageRig) -> None:
+    flushed_ledgers(rig, 1000)
+    assert parts_of(rig, 700, between_s=0.3) == [100] * 8
+    grown = StorageRig().open()
+    flushed_ledgers(grown, 1000)
+    assert parts_of(grown, 550, between_s=0.01) == [100, 100, 100, 150, 225]
+    grown.clock.advance(1)
+    grown.storage.read_next(1)
+    last = 1 + 100 + 100 + 100 + 150 + 225 + 100
+    assert grown.storage.cached(key_of(1, last)) is not None
+    assert grown.storage.cached(key_of(1, last + 1)) is None
+
+
+def test_parts_do_not_grow_beyond_their_share_of_the_cache() -> None:
+    rig = StorageRig(StorageSettings(read_cache_bytes_max=64 * 20_000)).open()
+    flushed_ledgers(rig, 1000)
+    # Entries of 100 bytes, each with a size of 4 in front of it.
+    assert max(parts_of(rig, 1000, between_s=0.01)) == 20_000 // 104
+    bounded = StorageRig(StorageSettings(read_ahead_bytes_max=15_000)).open()
+    flushed_ledgers(bounded, 1000)
+    assert max(parts_of(bounded, 1000, between_s=0.01)) == 15_000 // 104
 
 
 def test_the_next_part_is_claimed_once_and_in_the_middle_of_the_last_one(rig: StorageRig) -> None:
