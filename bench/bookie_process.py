@@ -54,7 +54,8 @@ class BookieProcess:
     """A bookie that runs until the context ends. ``name`` is ``java``; any other is one of ours.
 
     ``kernels`` are those of ours: ``python``, which run everywhere, or ``native``. ``tree`` is the work tree
-    whose code of ours runs; None is this one. ``conf`` may name the ledger directories.
+    whose code of ours runs; None is this one. ``conf`` may name the ledger directories. ``homes`` is how many
+    ledger directories there are, and how many journals, all on one disk.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class BookieProcess:
         conf: Mapping[str, str],
         kernels: str = "python",
         tree: Path | None = None,
+        homes: int = 1,
     ) -> None:
         """Start it and wait until its port is open. Raises RuntimeError with its last words."""
         folder = folder.resolve()
@@ -74,11 +76,11 @@ class BookieProcess:
         self.port = free_port()
         self._log = folder / "log"
         lines = {
-            "ledgerDirectories": str(folder / "ledgers"),
+            "ledgerDirectories": _numbered(folder / "ledgers", homes),
             **conf,
             "bookieId": f"bench-{name}-{self.port}",
             "bookiePort": str(self.port),
-            "journalDirectories": str(folder / "journal"),
+            "journalDirectories": _numbered(folder / "journal", homes),
         }
         path = folder / "bookie.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
@@ -124,6 +126,11 @@ class BookieProcess:
                 words = self._log.read_text(errors="replace")[-_LAST_WORDS:]
                 raise RuntimeError(f"the bookie ({self.name}) did not start: {words}")
             time.sleep(0.05)
+
+
+def _numbered(path: Path, count: int) -> str:
+    """Return so many directories as a configuration names them; the first one has no number."""
+    return ",".join([f"{path}{number or ''}" for number in range(count)])
 
 
 def _java_command(conf: Path) -> list[str]:

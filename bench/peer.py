@@ -33,6 +33,7 @@ from bench.bookie_process import JAVA_OPTIONS, BookieProcess
 from bench.goals import Verdict, show_verdicts
 from bench.peer_rows import (
     ADD_1K,
+    ADD_TWO,
     ADDS,
     COMPACTION,
     COMPACTION_GOAL,
@@ -240,12 +241,14 @@ def configuration(uri: str, plan: Plan) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def bookies(folder: Path, uri: str, plan: Plan, **keys: str) -> Iterator[tuple[BookieProcess, BookieProcess]]:
-    """Ours and Java's, running; ``keys`` are added to what both have."""
+def bookies(
+    folder: Path, uri: str, plan: Plan, homes: int = 1, **keys: str
+) -> Iterator[tuple[BookieProcess, BookieProcess]]:
+    """Ours and Java's, running; both have ``homes`` of each directory, and ``keys`` beside the usual ones."""
     conf = {**configuration(uri, plan), **keys}
     with (
-        BookieProcess("java", folder / "java", conf) as java,
-        BookieProcess("ours", folder / "ours", conf, plan.kernels) as ours,
+        BookieProcess("java", folder / "java", conf, homes=homes) as java,
+        BookieProcess("ours", folder / "ours", conf, plan.kernels, homes=homes) as ours,
     ):
         time.sleep(2)
         yield ours, java
@@ -305,6 +308,12 @@ def run(
             bench.warm_up()
             results.append(bench.measure(ONE_ADD_AT_ONCE))
         shutil.rmtree(folder / "at-once", ignore_errors=True)
+    if wanted(ADD_TWO.name):
+        with bookies(folder / "two", uri, plan, homes=2) as (ours, java):
+            bench = Bench(ours, java, plan)
+            bench.warm_up()
+            results.append(bench.measure(ADD_TWO))
+        shutil.rmtree(folder / "two", ignore_errors=True)
     left_out = []
     if wanted(PURE.name) and plan.before is not None:
         with pure_bookies(folder / "pure", uri, plan, plan.before) as (ours, old):

@@ -111,6 +111,8 @@ ADDS = (
         (at_least("rate_per_s", 1.3),),
     ),
 )
+#: Of bookies with two ledger directories and two journals.
+ADD_TWO = Scenario("add 1 KB, v2, 8 x 128, two journals", {"payload_bytes": 1024}, ())
 ONE = {"payload_bytes": 1024, "connections": 1, "window": 1}
 ONE_ADD = Scenario("add 1 KB, v2, 1 x 1", ONE, (at_most("p50_ms", 0.15),), taking_turns=True)
 ONE_ADD_AT_ONCE = Scenario(

@@ -62,6 +62,7 @@ write_and_sync = _twin.write_and_sync
 send_pieces = _twin.send_pieces
 records_but = _twin.records_but
 gather_at = _twin.gather_at
+split_records = _twin.split_records
 shifted = _twin.shifted
 pieces_of = _twin.pieces_of
 size_bounds = _twin.size_bounds
@@ -115,6 +116,7 @@ __all__ = [
     "send_pieces",
     "shifted",
     "size_bounds",
+    "split_records",
     "table_block",
     "table_rows",
     "v3_read_answers",

@@ -16,11 +16,18 @@ from typing import Protocol
 GRANT_BYTES = 28
 
 #: The number of this interface. A compiled twin that was built with another one is not used.
-API = 9
+API = 10
 
 #: Of one add or more: their number, the frames that answer "stored", records, and of adds with the same grant
 #: that stand side by side: the grants (28 bytes each), columns of their highest LACs, and of their numbers.
 AddColumns = tuple[int, bytes, bytes, bytes, bytes, bytes]
+
+
+#: The most parts that :meth:`Kernels.split_records` takes adds apart into.
+PARTS_MAX = 1024
+
+#: The number of a part, the grants of its adds, their records, and how many there are.
+RecordPart = tuple[int, bytes, bytes, int]
 
 
 class EntryTable(Protocol):
@@ -155,6 +162,15 @@ class Kernels(Protocol):
         They stop at the first frame that is not whole in ``data[:end]`` or not written as Java's client
         writes a plain add (``protocol.scan_v3``), or has a negative id. ValueError for places outside of the
         buffer.
+        """
+
+    def split_records(self, grants: bytes, counts: bytes, records: bytes, parts_max: int) -> list[RecordPart]:
+        """Take adds apart by their ledgers, each of which belongs to the part ``ledger % parts_max``.
+
+        The adds are given as in ``AddColumns``; those of one part keep their order. Returns the parts that
+        have any, by their numbers; of one part alone it returns what was given, without a copy. Other threads
+        run while much is copied. ValueError for columns that do not fit the records, and for no part, or more
+        than ``PARTS_MAX``.
         """
 
     @property

@@ -15,6 +15,7 @@ from libc.string cimport memcpy, memset
 
 from os import urandom
 
+from bkctl._kernels._api import PARTS_MAX
 from bkctl._kernels._counters import UPPER_S
 from bkctl._kernels._walks import failing_mac
 
@@ -48,7 +49,7 @@ cdef extern from "records.h" nogil:
     void bkctl_put_be64(unsigned char *at, uint64_t value)
 
 #: See ``_api``.
-API = 9
+API = 10
 IMPL = "native"
 
 if not bkctl_prepare(True):
@@ -112,3 +113,4 @@ include "runs.pxi"
 include "tables.pxi"
 include "counters.pxi"
 include "grants.pxi"
+include "parts.pxi"

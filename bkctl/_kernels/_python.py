@@ -22,6 +22,7 @@ from bkctl._kernels._frames import scan_v3_adds as scan_v3_adds
 from bkctl._kernels._frames import scan_v3_reads as scan_v3_reads
 from bkctl._kernels._frames import v3_read_answers as v3_read_answers
 from bkctl._kernels._grants import GrantTable as GrantTable
+from bkctl._kernels._parts import split_records as split_records
 from bkctl._kernels._tables import table_block as table_block
 from bkctl._kernels._tables import table_rows as table_rows
 from bkctl._kernels._walks import columns_failing_crc32 as columns_failing_crc32

@@ -5,6 +5,7 @@ All methods are called under the engine lock and touch memory only.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -42,7 +43,8 @@ class LedgerTable:
     bound is exceeded by a thirtieth at most, until all have been examined.
 
     ``grants`` maps master key + ledger id to the descriptor of every ledger that takes plain adds right now:
-    open, and with its key in the journal.
+    open, and with its key in the journal. ``parts`` is the number that decides by itself where a ledger goes:
+    ledgers whose ids are the same modulo ``parts`` have the same directory and the same journal.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class LedgerTable:
     ) -> None:
         self.storages = storages
         self.journals = journals
+        self.parts = math.lcm(len(storages), len(journals))
         self.grants: GrantTable[LedgerDescriptor] = GrantTable()
         self._descriptors: OrderedDict[int, LedgerDescriptor] = OrderedDict()
         self._descriptors_max = descriptors_max

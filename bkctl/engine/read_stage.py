@@ -10,6 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+from bkctl.codec.location import KEY_BYTES
 from bkctl.engine.lac_watches import LacWatch
 from bkctl.engine.ledger_descriptor import LAC_NONE
 from bkctl.engine.ledger_storage import LedgerStorage
@@ -42,12 +43,15 @@ class ReadStage:
     def cached_records(self, keys: bytes, bytes_max: int) -> tuple[bytes, int] | None:
         """Return the entries of the joined ``keys`` that caches have, as records, and their number.
 
-        They end before the first one that no cache has, and behind the one that brings them to ``bytes_max``.
-        None says that the keys are to be looked up one by one (:meth:`cached`). Memory only.
+        They end before the first one that no cache has, behind the one that brings them to ``bytes_max``, and
+        where the entries of another directory begin. None says that the keys are to be looked up one by one
+        (:meth:`cached`). Memory only.
         """
-        if len(self._table.storages) != 1:
-            return None
-        found = self._table.storages[0].cached_records(keys, bytes_max)
+        storages = self._table.storages
+        number = 0
+        if len(storages) > 1:
+            number, keys = _of_one_directory(keys, len(storages))
+        found = storages[number].cached_records(keys, bytes_max)
         return None if found is None else (found[0], len(found[1]))
 
     def count_cached(self, key: bytes, count: int, started_s: float) -> None:
@@ -198,6 +202,20 @@ class ReadStage:
             return LAC_NONE
         (lac,) = _LAC.unpack_from(body, _LAC_AT)
         return int(lac)
+
+
+def _of_one_directory(keys: bytes, directories: int) -> tuple[int, bytes]:
+    """Return the directory of the first of some joined keys, and those in front that belong there as well."""
+    ledger, first = b"", 0
+    for at in range(0, len(keys), KEY_BYTES):
+        if keys.startswith(ledger, at) and ledger:
+            continue
+        ledger = keys[at : at + _LEDGER.size]
+        (number,) = _LEDGER.unpack(ledger)
+        if at and number % directories != first:
+            return first, keys[:at]
+        first = number % directories
+    return first, keys
 
 
 _UNANSWERED = NoEntryError("not asked")

@@ -6,8 +6,12 @@ append to a journal nobody but that journal answers, so what can fail comes firs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple, TypeVar
 
+from bkctl import _kernels
+from bkctl._kernels._api import PARTS_MAX, RecordPart
 from bkctl.engine.add_notes import AddNotes
 from bkctl.engine.add_run import AddRun, RecordRun, framed
 from bkctl.engine.engine_thread import Actions, logged_failure, report
@@ -22,8 +26,22 @@ from bkctl.engine.split_answer import SplitAnswer
 #: A lone entry of more bytes is the journal thread's: its write takes longer than the way there and back.
 LENT_BYTES_MAX = 64 << 10
 
+#: In front of every record.
+LENGTH_BYTES = 4
+
+_Home = TypeVar("_Home", Journal, LedgerStorage)
+
 _APPENDING = "appending a part of a run"
 NOTING = "noting adds that were appended"
+
+
+class _Share(NamedTuple):
+    """The part of a run that one journal gets: framed records, their bytes and their number."""
+
+    journal: Journal
+    pieces: list[bytes]
+    size_bytes: int
+    entries: int
 
 
 class RunAppender:
@@ -44,6 +62,8 @@ class RunAppender:
         if isinstance(run, RecordRun):
             if self._single:
                 return self._append_records(run, actions)
+            if self._table.parts <= PARTS_MAX:
+                return self._append_record_parts(run, actions)
             run = run.as_lists()
         descriptors: list[LedgerDescriptor] = []
         for descriptor in map(self._table.grants.get, run.grants):
@@ -89,11 +109,47 @@ class RunAppender:
             report(NOTING, error)
         return Outcome.ADDED
 
+    def _append_record_parts(self, run: RecordRun, actions: Actions) -> Outcome:
+        """Append a run in one piece over several directories or journals: all of it, or nothing."""
+        table = self._table
+        places = table.grants.find(run.grants)
+        if places is None:
+            return Outcome.NOT_AS_IS
+        if run.parts is None:
+            run.parts = _kernels.split_records(run.grants, run.counts, run.records, table.parts)
+        whole: RecordPart = (0, run.grants, run.records, run.count)
+        by_storage = _by_home(table.storages, run.parts, whole)
+        by_journal = _by_home(table.journals, run.parts, whole)
+        for storage, parts in by_storage:
+            entries = _entries_of(parts)
+            if not storage.has_room(_bytes_of(parts) - LENGTH_BYTES * entries, entries):
+                return Outcome.NO_ROOM
+        for journal, parts in by_journal:
+            if not journal.has_room(_bytes_of(parts), _entries_of(parts)):
+                return Outcome.NO_ROOM
+        for storage, parts in by_storage:
+            for _, grants, records, count in parts:
+                size_bytes = len(records) - LENGTH_BYTES * count
+                storage.put_records(records, count, size_bytes, ledgers_of(grants))
+        if self._write_data:
+            shares = [
+                _Share(journal, [part[2] for part in parts], _bytes_of(parts), _entries_of(parts))
+                for journal, parts in by_journal
+            ]
+            self._append_shares(run, shares, actions)
+        else:
+            actions.append(partial(run.sink.journaled, [answer_of(run.sink, run.context, run.count)]))
+        try:
+            self._notes.records(run, places, actions)
+        except Exception as error:  # noqa: BLE001 - as in `append`
+            report(NOTING, error)
+        return Outcome.ADDED
+
     def _append_whole(self, run: AddRun, ledgers: set[LedgerDescriptor], actions: Actions) -> bool:
         """Append a run of a bookie with one directory and one journal; False when there is no room."""
         storage, journal = self._table.storages[0], self._table.journals[0]
         count = len(run.keys)
-        size_bytes = run.size_bytes + 4 * count
+        size_bytes = run.size_bytes + LENGTH_BYTES * count
         if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
             return False
         storage.put_many(run.keys, run.bodies, run.size_bytes, [each.key_prefix for each in ledgers])
@@ -114,24 +170,31 @@ class RunAppender:
             if not storage.has_room(sum(sizes[index] for index in indices), len(indices)):
                 return False
         for journal, indices in by_journal.items():
-            if not journal.has_room(sum(sizes[index] + 4 for index in indices), len(indices)):
+            if not journal.has_room(sum(sizes[index] + LENGTH_BYTES for index in indices), len(indices)):
                 return False
         for storage, indices in by_storage.items():
             bodies = [run.bodies[index] for index in indices]
             storage.put_many([run.keys[index] for index in indices], bodies, sum(map(len, bodies)))
         if self._write_data:
-            self._append_parts(run, by_journal, actions)
+            shares: list[_Share] = []
+            for journal, indices in by_journal.items():
+                bodies = [run.bodies[index] for index in indices]
+                size_bytes = sum(map(len, bodies)) + LENGTH_BYTES * len(bodies)
+                shares.append(_Share(journal, framed(bodies), size_bytes, len(bodies)))
+            self._append_shares(run, shares, actions)
         return True
 
-    def _append_parts(self, run: AddRun, by_journal: dict[Journal, list[int]], actions: Actions) -> None:
-        """Append the parts of a run to their journals; one that cannot be appended fails the run."""
-        answer = answer_of(run.sink, run.context, len(run.keys))
-        sink = SplitAnswer(len(by_journal), run.sink, answer)
-        batches: list[tuple[Journal, JournalBatch]] = []
-        for journal, indices in by_journal.items():
-            bodies = [run.bodies[index] for index in indices]
-            size_bytes = sum(map(len, bodies)) + 4 * len(bodies)
-            batches.append((journal, batch_of(framed(bodies), size_bytes, len(bodies), sink, None)))
+    def _append_shares(self, run: AddRun | RecordRun, shares: list[_Share], actions: Actions) -> None:
+        """Append the shares of a run to their journals; one that cannot be appended fails the run."""
+        if len(shares) == 1:
+            ((journal, pieces, size_bytes, entries),) = shares
+            append_to(journal, batch_of(pieces, size_bytes, entries, run.sink, run.context), actions)
+            return
+        sink = SplitAnswer(len(shares), run.sink, answer_of(run.sink, run.context, run.count))
+        batches = [
+            (journal, batch_of(pieces, size_bytes, entries, sink, None))
+            for journal, pieces, size_bytes, entries in shares
+        ]
         for journal, batch in batches:
             try:
                 append_to(journal, batch, actions)
@@ -139,6 +202,29 @@ class RunAppender:
                 # Parts may be on their way to other journals: the one answer comes from the sink, once.
                 failure = logged_failure(_APPENDING, error)
                 actions.append(partial(sink.journal_failed, [batch], failure))
+
+
+def _by_home(
+    homes: Sequence[_Home], parts: list[RecordPart], whole: RecordPart
+) -> list[tuple[_Home, list[RecordPart]]]:
+    """Return the directories or journals that get something of a run, each with its parts.
+
+    A ledger's home is its id modulo their number, which divides that of the parts.
+    """
+    if len(homes) == 1:
+        return [(homes[0], [whole])]
+    found: dict[int, list[RecordPart]] = {}
+    for part in parts:
+        found.setdefault(part[0] % len(homes), []).append(part)
+    return [(homes[number], its) for number, its in found.items()]
+
+
+def _bytes_of(parts: list[RecordPart]) -> int:
+    return sum([len(records) for _, _, records, _ in parts])
+
+
+def _entries_of(parts: list[RecordPart]) -> int:
+    return sum([count for _, _, _, count in parts])
 
 
 def append_to(journal: Journal, batch: JournalBatch, actions: Actions) -> None:

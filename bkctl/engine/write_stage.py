@@ -105,6 +105,11 @@ class WriteStage:
             self._high_priority_too = high_priority_too
 
     @property
+    def parts(self) -> int:
+        """The number modulo which ledgers of the same directory and the same journal have the same id."""
+        return self._table.parts
+
+    @property
     def read_only(self) -> bool:
         """Whether plain adds are refused."""
         return self._read_only

@@ -416,7 +416,20 @@ def _grant_step(table: Any, uses: list[Any], step: int, number: int, data: bytes
     return answer, len(table), grant in table
 
 
-_CHOICES = [_walks, _places, _rows, _adds, _tables, _descriptors, _blocks, _columns, _grants]
+def _parts(data: bytes) -> None:
+    """Records of adds that are taken apart: grants and counts, and records that may be theirs."""
+    head, data = data[:2].ljust(2, b"\0"), data[2:]
+    runs, parts = head[0] % 5, head[1] % 9
+    grants, data = data[: 28 * runs], data[28 * runs :]
+    counts, records = data[: 8 * runs], data[8 * runs :]
+    for arguments in ((grants, counts, records, parts), (grants, counts, records, -1)):
+        expected = _answer(_python.split_records, *arguments)
+        for name in COMPILED_TWINS:
+            with twin(name) as native:
+                assert _answer(native.split_records, *arguments) == expected
+
+
+_CHOICES = [_walks, _places, _rows, _adds, _tables, _descriptors, _blocks, _columns, _grants, _parts]
 
 
 def kernels(data: bytes) -> None:
@@ -428,6 +441,14 @@ _BODY = struct.pack(">qqq", 7, 1, 0)
 _ADD = struct.pack(">iI20s", 24 + len(_BODY), 0x02010000, b"k" * 20) + _BODY
 _V3_ADD = encode_request(AddRequest(7, 1, b"k" * 20, _BODY + bytes(200), txn_id=300))
 _BLOCK = struct.pack(">i", len(_BODY) + 4) + _BODY + b"more"
+#: Two runs, of ledgers 7 and 8, with two records and one, for two parts.
+_RUN_PARTS = (
+    b"\2\2"
+    + b"".join([b"k" * 20 + struct.pack(">q", ledger) for ledger in (7, 8)])
+    + array("q", (2, 1)).tobytes()
+    + (struct.pack(">i", len(_BODY)) + _BODY) * 2
+    + struct.pack(">iqqq", 24, 8, 1, 0)
+)
 
 
 def _seeds() -> list[bytes]:
@@ -458,6 +479,7 @@ def _seeds() -> list[bytes]:
             [b"\x0f\7\0\x18\x08" + _BODY[:16] + b"\1" + bytes(15) + struct.pack("<II", 0, 1)],
             [(b"\x08" + bytes(7) + b"\3" + _BODY[:16] * 3 + array("q", (9, 40, 70, 99)).tobytes())],
             [bytes(range(200, 256)) * 2, b"\4\1\4\2\x08\3\2\1\5\2\3\1\7\2\5\1\4\2" * 3],
+            [_RUN_PARTS, _RUN_PARTS[:-1], _RUN_PARTS[:1] + b"\1" + _RUN_PARTS[2:]],
         ]
     )
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bkctl._kernels import _python
+from bkctl.engine.cache.record_batch import bodies_of
 from bkctl.protocol import scan_v2, scan_v3, v2, v3
 from bkctl.protocol.messages import AddRequest, ReadRequest, Wire
 from bkctl.protocol.runs import (
@@ -387,7 +388,8 @@ def test_records_as_answers(records: list[bytes], head: bytes) -> None:
         expected = answer(_python.read_answers, head, joined)
         assert answer(native.read_answers, head, joined) == expected
     if expected is not ValueError:
-        bodies = [record[4:] for record in records]
+        # Two of the records that were joined may be one: a head with a size, and what lies behind it.
+        bodies = bodies_of(joined)
         run = PackedReadRun(b"".join([body[:16] for body in bodies]))
         requests = [ReadRequest(*struct.unpack(">qq", key), wire=Wire.V2, version=2) for key in run.keys]
         answers = [each.answer(ResultCode.OK, body) for each, body in zip(requests, bodies, strict=True)]
@@ -544,6 +546,48 @@ def test_sums_of_ledgers(
     with twin("native") as native:
         arguments = (joined, bounds.tobytes())
         assert answer(native.ledger_sums, *arguments) == answer(_python.ledger_sums, *arguments)
+
+
+@given(
+    runs=st.lists(
+        st.tuples(st.integers(0, 5), st.lists(st.integers(0, 40), min_size=1, max_size=4)), max_size=8
+    ),
+    parts=st.integers(1, 7),
+    wrong=st.one_of(st.none(), st.integers(0, 10**6)),
+)
+def test_records_are_taken_apart_by_their_ledgers(
+    runs: list[tuple[int, list[int]]], parts: int, wrong: int | None
+) -> None:
+    grants = b"".join([b"k" * 20 + struct.pack(">q", ledger) for ledger, _ in runs])
+    counts = array("q", [len(sizes) for _, sizes in runs]).tobytes()
+    by_part: dict[int, list[bytes]] = {}
+    chain = b""
+    for number, (ledger, sizes) in enumerate(runs):
+        for size in sizes:
+            record = struct.pack(">iqq", 16 + size, ledger, number) + bytes([number]) * size
+            by_part.setdefault(ledger % parts, []).append(record)
+            chain += record
+    found = _python.split_records(grants, counts, chain, parts)
+    assert [number for number, *_ in found] == sorted(by_part)
+    for number, its_grants, records, count in found:
+        assert records == b"".join(by_part[number])
+        assert count == len(by_part[number])
+        ledgers = [its_grants[at + 20 : at + 28] for at in range(0, len(its_grants), 28)]
+        assert ledgers == [struct.pack(">q", ledger) for ledger, _ in runs if ledger % parts == number]
+    with twin("native") as native:
+        assert native.split_records(grants, counts, chain, parts) == found
+        if len(found) == 1:
+            # Nothing is copied where everything goes to one place.
+            assert native.split_records(grants, counts, chain, parts)[0][2] is chain
+        if wrong is not None:
+            joined = bytearray(grants + counts + chain + b"\0")
+            joined[wrong % len(joined)] ^= 1 << wrong % 8
+            broken = bytes(joined)
+            ends = (len(grants), len(grants) + len(counts), len(joined) - wrong % 2)
+            arguments = (broken[: ends[0]], broken[ends[0] : ends[1]], broken[ends[1] : ends[2]], parts)
+            assert answer(native.split_records, *arguments) == answer(_python.split_records, *arguments)
+        for none in (0, -1, 1025):
+            assert answer(native.split_records, grants, counts, chain, none) is ValueError
 
 
 @pytest.mark.parametrize("which", ["native", "tables"])

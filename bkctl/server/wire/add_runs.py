@@ -5,13 +5,14 @@ A run of compiled kernels goes to the engine together with those of other connec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import chain
 
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun, SingleAdd
 from bkctl.engine.engine_thread import report, reported
+from bkctl.engine.ledger_descriptor import ledgers_of
 from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.runs import AddRun, PackedAddRun, answer_adds
@@ -24,16 +25,43 @@ from bkctl.types import ResultCode
 
 _KEY_BYTES = 20
 _ADDING = "adding entries"
+_GROUPING = "grouping adds by their journal"
 _COUNTING = "counting adds"
 
 
 def add_runs(port: Port, pending: Sequence[PendingAdds]) -> None:
-    """Hand runs to the engine as one run; those that it does not take as a whole are taken apart."""
-    if _add_whole(port, pending):
-        return
-    for each in pending:
-        if len(pending) == 1 or not _add_whole(port, [each]):
-            add_one_by_one(each.connection, port, each.run)
+    """Hand runs to the engine as one run; those that it does not take as a whole are taken apart.
+
+    Of a bookie with several directories or journals, those that go to the same ones are one run: no answer
+    waits for another journal than its own.
+    """
+    for group in _groups(pending, port.bookie.writes.parts):
+        if _add_whole(port, group):
+            continue
+        for each in group:
+            if len(group) == 1 or not _add_whole(port, [each]):
+                add_one_by_one(each.connection, port, each.run)
+
+
+def _groups(pending: Sequence[PendingAdds], parts: int) -> Collection[Sequence[PendingAdds]]:
+    """Return runs by the part that all of their ledgers belong to; all together where one has several.
+
+    So the adds to a ledger keep their order.
+    """
+    if parts == 1 or len(pending) == 1:
+        return (pending,)
+    groups: dict[int, list[PendingAdds]] = {}
+    try:
+        for each in pending:
+            grants = each.run.packed_grants if isinstance(each.run, PackedAddRun) else b""
+            its = {int.from_bytes(ledger, "big") % parts for ledger in ledgers_of(grants)}
+            if len(its) != 1:
+                return (pending,)
+            groups.setdefault(its.pop(), []).append(each)
+    except Exception as error:  # noqa: BLE001 - together they are answered all the same
+        report(_GROUPING, error)
+        return (pending,)
+    return groups.values()
 
 
 def _add_whole(port: Port, pending: Sequence[PendingAdds]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from bkctl import _kernels
 from bkctl.codec import journal as journal_codec
 from bkctl.engine.add_run import AddRun, RecordRun, SingleAdd
 from bkctl.engine.held_adds import HeldAddsSettings
@@ -39,6 +40,9 @@ from tests.support.engine_rig import (
     small_settings,
 )
 from tests.support.packed_run import packed
+
+#: A run as it comes without compiled kernels, and with them.
+AS_RUN = pytest.mark.parametrize("as_run", [lambda run: run, packed], ids=["lists", "packed"])
 
 
 def journal_bytes(rig: EngineRig) -> bytes:
@@ -73,7 +77,7 @@ def test_a_run_needs_every_ledger_open_under_its_key(rig: EngineRig) -> None:
             rig.bookie.reads.read(5, 3)
 
 
-@pytest.mark.parametrize("as_run", [lambda run: run, packed], ids=["lists", "packed"])
+@AS_RUN
 @pytest.mark.parametrize("directories", [1, 3])
 def test_the_adds_of_each_ledger_are_counted(
     directories: int, as_run: Callable[[AddRun], AddRun | RecordRun]
@@ -122,21 +126,61 @@ def test_a_watch_gets_the_highest_lac_of_a_run_that_has_its_ledger_twice() -> No
         assert lacs[0] < lacs[1]
 
 
-def test_a_run_over_several_journals_and_directories_is_answered_once() -> None:
-    with EngineRig(small_settings(journals=2, directories=3)) as rig:
+@AS_RUN
+@pytest.mark.parametrize("journals", [1, 2])
+def test_a_run_over_several_journals_and_directories_is_answered_once(
+    journals: int, as_run: Callable[[AddRun], AddRun | RecordRun]
+) -> None:
+    with EngineRig(small_settings(journals=journals, directories=3)) as rig:
         rig.start()
         for ledger in range(6):
             rig.add(ledger, 0)
         answers = Answers()
         pairs = [(ledger, number) for number in (1, 2, 3) for ledger in range(6)]
-        assert rig.bookie.writes.add_run(rig.run_of(pairs, answers, "all"))
+        assert rig.bookie.writes.add_run(as_run(rig.run_of(pairs, answers, "all")))
         answers.wait(1)
         assert answers.good == ["all"]
         assert [rig.bookie.reads.read(*pair) for pair in pairs] == [entry_body(*pair) for pair in pairs]
         for ledger in range(6):
-            holder = f"/journal{ledger % 2}/current"
-            content = b"".join(data for path, data in rig.memory.files.items() if path.startswith(holder))
-            assert entry_body(ledger, 3) in content
+            for number in range(journals):
+                holder = f"/journal{number}/current"
+                content = b"".join(data for path, data in rig.memory.files.items() if path.startswith(holder))
+                assert (entry_body(ledger, 3) in content) == (number == ledger % journals)
+            for number, storage in enumerate(rig.bookie.storages):
+                is_home = number == ledger % 3
+                assert (storage.cached(entry_body(ledger, 3)[:16]) is not None) == is_home
+                assert storage.has_unflushed(ledger) == is_home
+
+
+@pytest.mark.skipif(_kernels.IMPL != "native", reason="only compiled kernels take a run apart")
+def test_entries_of_a_run_that_all_go_to_one_journal_are_not_copied() -> None:
+    with EngineRig(small_settings(journals=2, directories=2)) as rig:
+        rig.start()
+        for ledger in (4, 6, 8):
+            rig.add(ledger, 0)
+        answers = Answers()
+        run = packed(rig.run_of([(4, 1), (6, 1), (8, 1)], answers, "run"))
+        assert rig.bookie.writes.add_run(run)
+        answers.wait(1)
+        assert run.parts is not None
+        assert [part[2] for part in run.parts] == [run.records]
+        assert run.parts[0][2] is run.records
+
+
+@AS_RUN
+def test_a_run_of_which_one_journal_fails_is_answered_once_and_not_as_good(
+    as_run: Callable[[AddRun], AddRun | RecordRun],
+) -> None:
+    with EngineRig(small_settings(journals=2, directories=2)) as rig:
+        rig.start()
+        for ledger in (4, 5):
+            rig.add(ledger, 0)
+        rig.system.inject(FaultRule("sync", path=lambda path: path.startswith("/journal1/")))
+        answers = Answers()
+        assert rig.bookie.writes.add_run(as_run(rig.run_of([(4, 1), (5, 1)], answers, "run")))
+        answers.wait(1)
+        assert [context for context, _ in answers.bad] == ["run"]
+        assert not answers.good
 
 
 @pytest.mark.parametrize(
@@ -392,9 +436,10 @@ def test_a_single_add_waits_for_room_in_cache_and_journal(
         assert answers.good == [1]
 
 
+@AS_RUN
 @pytest.mark.parametrize("part", ["storages", "journals"])
 def test_a_run_over_several_parts_waits_as_a_whole_for_the_one_without_room(
-    part: str, monkeypatch: pytest.MonkeyPatch
+    part: str, as_run: Callable[[AddRun], AddRun | RecordRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with EngineRig(small_settings(journals=2, directories=2)) as rig:
         rig.start()
@@ -405,7 +450,7 @@ def test_a_run_over_several_parts_waits_as_a_whole_for_the_one_without_room(
         with monkeypatch.context() as patched:
             for full in getattr(rig.bookie, part)[1:]:
                 patched.setattr(full, "has_room", lambda *_: False)
-            assert rig.bookie.writes.add_run(rig.run_of(keys, answers, "run"))
+            assert rig.bookie.writes.add_run(as_run(rig.run_of(keys, answers, "run")))
             assert rig.bookie.writes.meter.length == 4
             for ledger, entry in keys:
                 with pytest.raises(NoEntryError):

@@ -18,7 +18,7 @@ from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.engine.write_stage import WriteStage
 from bkctl.protocol.messages import ReadRequest, Wire
 from bkctl.protocol.runs import PackedAddRun
-from bkctl.server.wire import gathered_adds
+from bkctl.server.wire import add_runs, gathered_adds
 from bkctl.server.wire.add_answers import PendingAdds
 from bkctl.types import ResultCode
 from bkctl.vfs.faulty import FaultRule
@@ -406,3 +406,55 @@ def test_every_connection_gets_its_own_answers_in_whatever_mixture(seed: int, di
                 assert_held(served, [each for each, code in held if code is ResultCode.OK])
         served.until(lambda: served.server.adds.meter.length == 0, "adds are left")
         assert served.server.adds.size_bytes == 0
+
+
+def engine_of(journals: int, directories: int) -> EngineRig:
+    return EngineRig(small_settings(journals=journals, directories=directories))
+
+
+@compiled
+@pytest.mark.parametrize("homes", [(2, 1), (1, 2), (2, 2)], ids=str)
+def test_runs_of_one_turn_go_to_the_engine_by_their_journals(
+    homes: tuple[int, int], taken: list[tuple[int, int]]
+) -> None:
+    """Each client writes to one ledger: no answer waits for a journal that has none of its entries."""
+    with ServedEngine(engine_of(*homes)) as served, clients_of(served) as clients:
+        with_ledgers(served)
+        ids = [[(100 + number, 1 + entry) for entry in range(EACH)] for number in range(CLIENTS)]
+        with loop_busy(served):
+            # Something that is under way, so that the others are gathered.
+            send(clients[0], ids[0])
+            for client, its in zip(clients[1:], ids[1:], strict=True):
+                send(client, its)
+        for client, its in zip(clients, ids, strict=True):
+            assert codes_of(client) == [ResultCode.OK] * EACH
+            assert_held(served, its)
+    assert sum(entries for _, entries in taken) == CLIENTS * EACH
+    # The first run, and of the others one for the even ledgers and one for the odd ones.
+    assert sorted(connections for connections, _ in taken) == [1, (CLIENTS - 1) // 2, CLIENTS // 2]
+
+
+@pytest.mark.parametrize("homes", [(2, 1), (3, 2), (2, 2)], ids=str)
+def test_runs_over_several_journals_and_directories_are_all_answered(homes: tuple[int, int]) -> None:
+    with ServedEngine(engine_of(*homes)) as served, clients_of(served) as clients:
+        with_ledgers(served)
+        for _ in range(3):
+            send_all(served, clients)
+            for number, client in enumerate(clients):
+                assert codes_of(client) == [ResultCode.OK] * EACH
+                assert_held(served, ids_of(number))
+        served.until(lambda: served.server.adds.meter.length == 0, "adds are left")
+
+
+@compiled
+def test_runs_that_cannot_be_grouped_are_handed_on_together(
+    taken: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ServedEngine(engine_of(2, 1)) as served, clients_of(served) as clients:
+        with_ledgers(served)
+        monkeypatch.setattr(add_runs, "ledgers_of", no_memory)
+        send_all(served, clients)
+        for number, client in enumerate(clients):
+            assert codes_of(client) == [ResultCode.OK] * EACH
+            assert_held(served, ids_of(number))
+    assert sum(entries for _, entries in taken) == CLIENTS * EACH
