@@ -18,6 +18,8 @@ from bkctl.server.wire.untaken_answers import UntakenAnswers
 
 #: So many connections get their answers in one call at least.
 TOGETHER_MIN = 4
+#: So long after an error in front of all answers they are tried again.
+_AGAIN_S = 0.05
 
 
 class AnswerSink(Protocol):
@@ -105,29 +107,48 @@ class AnswerQueue:
 
     def _drain(self) -> None:
         self._awake = False
+        try:
+            self._write_all()
+        except Exception as error:  # noqa: BLE001 - what is left in the queue is nobody's else
+            report("writing answers", error)
+            self._loop.call_later(_AGAIN_S, self._drain)
+
+    def _write_all(self) -> None:
+        """Write the answers in the queue. An error that it raises has left the queue as it was."""
         queue = self._queue
         by_sink: dict[AnswerSink, list[bytes]] = {}
         written: list[Callable[[], None]] = []
+        # Goes over what will be in the list. Made here, as there may be no memory for it at the end.
+        ends = iter(written)
         lost: set[AnswerSink] = set()
         try:
             while queue:
-                sink, frames, done = queue.popleft()
-                pieces = by_sink.get(sink)
-                if pieces is None:
-                    pieces = by_sink[sink] = []
+                answer = queue.popleft()
                 try:
+                    sink, frames, done = answer
+                    # In front of the answer: one whose end cannot be noted ends below, without it.
+                    if done is not None:
+                        written.append(done)
+                    pieces = by_sink.get(sink)
+                    if pieces is None:
+                        pieces = by_sink[sink] = []
                     pieces.append(frames if isinstance(frames, bytes) else frames())
                 except Exception as error:  # noqa: BLE001 - the others must be sent
                     report("making an answer", error)
-                    lost.add(sink)
-                if done is not None:
-                    written.append(done)
-            failure = reported("writing answers", self._write_joined, by_sink, lost)
-            if lost or failure is not None:
-                end_unanswered(lost if failure is None else by_sink)
+                    lost.add(answer[0])
+                    done = answer[2]
+                    if done is not None and not (written and written[-1] is done):
+                        reported("ending a request", done)
+            self._write_joined(by_sink, lost)
+        except Exception as error:  # noqa: BLE001 - it is not known who has got what
+            report("writing answers", error)
+            end_unanswered([*by_sink, *lost])
+        else:
+            if lost:
+                end_unanswered(lost)
         finally:
             # Requests whose answer could not be made are no longer in progress either.
-            call_all("ending a request", written)
+            call_all("ending a request", ends)
 
     def _write_joined(self, by_sink: dict[AnswerSink, list[bytes]], lost: set[AnswerSink]) -> None:
         """Join and write the frames of each connection; those for which that fails are ``lost``."""
@@ -178,9 +199,13 @@ def _sent_together(frames: dict[AnswerSink, bytes]) -> list[int]:
     """Send to each connection as much as its socket takes; return how many bytes those were.
 
     One call, during which the interpreter's lock is free, in place of one with it for each socket.
+
+    An error of the call itself is raised: there may be no memory for the numbers of what was sent, and who
+    writes it again answers twice.
     """
     try:
-        return _kernels.send_pieces([sink.free_descriptor() for sink in frames], list(frames.values()))
-    except Exception as error:  # noqa: BLE001 - it raises before it sends: all are still to be written
+        descriptors, pieces = [sink.free_descriptor() for sink in frames], list(frames.values())
+    except Exception as error:  # noqa: BLE001 - nothing was sent: all are still to be written
         report("sending answers together", error)
         return [0] * len(frames)
+    return _kernels.send_pieces(descriptors, pieces)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from bkctl._kernels._api import GRANT_BYTES
 from bkctl.engine import ledger_descriptor
 from bkctl.engine.ledger_descriptor import LAC_NONE, ledgers_of
 from tests.support.kernel_twins import COMPILED, twin
+from tests.support.no_memory import without_memory
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -155,20 +156,6 @@ def test_rows_of_ledgers_that_are_gone_are_used_again(kernels: Any) -> None:
         table.pop(grant(ledger - 5))
         assert len(table) == min(ledger + 1, 5)
     assert max(places) < 16
-
-
-def without_memory(call: Callable[[], object], allowed: int) -> bool:
-    """Make a call to which Python gives memory so many times, and then once none; whether it raised."""
-    testcapi = pytest.importorskip("_testcapi")
-    remove_hooks = testcapi.remove_mem_hooks
-    testcapi.set_nomemory(allowed, allowed + 1)
-    try:
-        call()
-    except MemoryError:
-        return True
-    finally:
-        remove_hooks()
-    return False
 
 
 def test_without_memory_a_grant_has_its_ledger_or_is_not_there(kernels: Any) -> None:
