@@ -67,14 +67,17 @@ class AddsInProgress:
         return self._bytes
 
     def begin(self, connection: Channel, count: int, size_bytes: int) -> None:
-        """Note a run that came in, of entries of so many bytes together."""
-        self.meter.length += count
-        self._bytes += size_bytes
-        self._memory.take(size_bytes)
-        full = self.meter.length >= self.meter.bound or self._bytes >= self._bytes_max
+        """Note a run that came in, of entries of so many bytes together.
+
+        After an error nothing is noted: the run is not to be ended.
+        """
+        length, run_bytes = self.meter.length + count, self._bytes + size_bytes
+        full = length >= self.meter.bound or run_bytes >= self._bytes_max
         if full and connection not in self._paused:
             self._paused.add(connection)
             connection.pause_adds(True)
+        self._memory.take(size_bytes)
+        self.meter.length, self._bytes = length, run_bytes
 
     def end(self, count: int, size_bytes: int) -> None:
         """Note adds that were answered."""

@@ -5,13 +5,13 @@ A run of compiled kernels goes to the engine together with those of other connec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun, SingleAdd
-from bkctl.engine.engine_thread import report, reported
+from bkctl.engine.engine_thread import report
 from bkctl.engine.ledger_descriptor import ledgers_of
 from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
@@ -33,17 +33,20 @@ def add_runs(port: Port, pending: Sequence[PendingAdds]) -> None:
     """Hand runs to the engine as one run; those that it does not take as a whole are taken apart.
 
     Of a bookie with several directories or journals, those that go to the same ones are one run: no answer
-    waits for another journal than its own.
+    waits for another journal than its own. Never raises: what an unforeseen error leaves is refused.
     """
-    for group in _groups(pending, port.bookie.writes.parts):
-        if _add_whole(port, group):
-            continue
-        for each in group:
-            if len(group) == 1 or not _add_whole(port, [each]):
-                add_one_by_one(each.connection, port, each.run)
+    groups = _groups(pending, port.bookie.writes.parts)
+    handed_in = 0
+    try:
+        while handed_in < len(groups):
+            _add_group(port, groups[handed_in])
+            handed_in += 1
+    except Exception as error:  # noqa: BLE001 - the connections of the other runs would wait in vain
+        for group in groups[handed_in:]:
+            port.add_answers.refuse(group, code_of_any(_ADDING, error))
 
 
-def _groups(pending: Sequence[PendingAdds], parts: int) -> Collection[Sequence[PendingAdds]]:
+def _groups(pending: Sequence[PendingAdds], parts: int) -> Sequence[Sequence[PendingAdds]]:
     """Return runs by the part that all of their ledgers belong to; all together where one has several.
 
     So the adds to a ledger keep their order.
@@ -58,10 +61,24 @@ def _groups(pending: Sequence[PendingAdds], parts: int) -> Collection[Sequence[P
             if len(its) != 1:
                 return (pending,)
             groups.setdefault(its.pop(), []).append(each)
+        return list(groups.values())
     except Exception as error:  # noqa: BLE001 - together they are answered all the same
         report(_GROUPING, error)
         return (pending,)
-    return groups.values()
+
+
+def _add_group(port: Port, pending: Sequence[PendingAdds]) -> None:
+    """Hand runs to the engine as one run, else each by itself. Never raises."""
+    handed_in = 0
+    try:
+        if _add_whole(port, pending):
+            return
+        for each in pending:
+            if len(pending) == 1 or not _add_whole(port, [each]):
+                add_one_by_one(each.connection, port, each.run)
+            handed_in += 1
+    except Exception as error:  # noqa: BLE001 - as in `add_runs`
+        port.add_answers.refuse(pending[handed_in:], code_of_any(_ADDING, error))
 
 
 def _add_whole(port: Port, pending: Sequence[PendingAdds]) -> bool:
@@ -75,14 +92,13 @@ def _add_whole(port: Port, pending: Sequence[PendingAdds]) -> bool:
         port.add_answers.refuse(pending, code_of_any(_ADDING, error))
         return True
     if taken:
-        # The engine answers from here on, also after an error.
-        reported(_COUNTING, _count_taken, port, started_s, run)
+        # The engine answers from here on, and nobody else may: not even the way into a function that would
+        # catch an error may fail, as it takes memory for its arguments.
+        try:
+            port.adds.took(run.count, port.now_s() - started_s)
+        except Exception as error:  # noqa: BLE001 - the adds are taken, whatever is counted
+            report(_COUNTING, error)
     return taken
-
-
-def _count_taken(port: Port, started_s: float, run: EngineAddRun | RecordRun | None = None) -> None:
-    """Count the adds of a run that the engine took, or a single one."""
-    port.adds.took(1 if run is None else run.count, port.now_s() - started_s)
 
 
 def add_one_by_one(connection: Channel, port: Port, run: AddRun) -> None:
@@ -104,8 +120,9 @@ def add_one_by_one(connection: Channel, port: Port, run: AddRun) -> None:
                     continue
             code = _add_single(connection, port, run, index)
             if code is not None:
+                so_far_bytes = refused_bytes + len(run.bodies[index])
                 refused.append((run.tokens[index], code))
-                refused_bytes += len(run.bodies[index])
+                refused_bytes = so_far_bytes
             index += 1
     except Exception as error:  # noqa: BLE001 - as in `_add_whole`
         code = code_of_any(_ADDING, error)
@@ -133,7 +150,10 @@ def _add_single(connection: Channel, port: Port, run: AddRun, index: int) -> Res
         port.bookie.writes.add(add)
     except Exception as error:  # noqa: BLE001 - as in `_add_whole`
         return code_of_any(_ADDING, error)
-    reported(_COUNTING, _count_taken, port, started_s)
+    try:
+        port.adds.took(1, port.now_s() - started_s)
+    except Exception as error:  # noqa: BLE001 - as in `_add_whole`
+        report(_COUNTING, error)
     return None
 
 

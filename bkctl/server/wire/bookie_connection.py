@@ -341,10 +341,11 @@ class BookieConnection(asyncio.Protocol):
             begin = partial(self._read, request, self._port.now_s())
             self.turns.add(begin, first=request.high_priority)
         else:
-            if isinstance(request, AddRequest):
-                self._port.adds.begin(self, 1, len(request.body))
             self._polls_begun += isinstance(request, ReadRequest)
             respond = partial(self.respond, request, self._port.now_s())
+            if isinstance(request, AddRequest):
+                # Behind all that may fail: an add that is counted is answered.
+                self._port.adds.begin(self, 1, len(request.body))
             self._port.processor.process(request, respond, self)
 
     def _read_run(self, run: ReadRun) -> None:

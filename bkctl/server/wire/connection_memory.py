@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bkctl.engine.engine_thread import reported
+
 #: Memory that one long poll, one handshake and one read take, measured with very many of them.
 POLL_BYTES = 2 << 10
 HANDSHAKE_BYTES = 64 << 10
@@ -72,7 +74,8 @@ class ConnectionMemory:
         """Note bytes that are held from now on."""
         self.free_bytes -= size_bytes
         if self.free_bytes < 0:
-            self.on_full()
+            # The bytes are taken, whether room can be made for them or not.
+            reported("making room in the memory of connections", self.on_full)
 
     def give(self, size_bytes: int) -> None:
         """Note bytes that are not held any more."""

@@ -44,26 +44,35 @@ class GatheredAdds:
         self._called = False
 
     def add(self, connection: Channel, run: AddRun) -> None:
-        """Take a run in; see the module's docstring for when the engine gets it."""
+        """Take a run in; see the module's docstring for when the engine gets it.
+
+        After an error the run is not in progress, or the engine gets it like any other; its connection ends.
+        """
         port = self._port
         adds = port.adds
         pending = PendingAdds(connection, run, port.now_s())
         count, size_bytes = pending.count, pending.size_bytes
-        adds.begin(connection, count, size_bytes)
-        is_alone = adds.meter.length == count
         is_large = count >= ENTRIES_MAX or size_bytes >= BYTES_MAX
-        if is_alone or is_large or not isinstance(run, PackedAddRun):
+        if is_large or not adds.meter.length or not isinstance(run, PackedAddRun):
             self.hand_over()
-            add_runs(port, [pending])
+            alone = [pending]
+            adds.begin(connection, count, size_bytes)
+            add_runs(port, alone)
             return
-        self._pending.append(pending)
-        self._entries += count
-        self._bytes += size_bytes
-        if self._entries >= ENTRIES_MAX or self._bytes >= BYTES_MAX:
-            self.hand_over()
-        elif not self._called:
-            self._called = True
+        # All that may find no memory comes first: a run that is counted is among those that the engine gets.
+        entries, gathered_bytes = self._entries + count, self._bytes + size_bytes
+        if not self._called:
             port.loop.call_soon(self._turn_ends)
+            self._called = True
+        self._pending.append(pending)
+        try:
+            adds.begin(connection, count, size_bytes)
+        except BaseException:
+            self._pending.pop()
+            raise
+        self._entries, self._bytes = entries, gathered_bytes
+        if entries >= ENTRIES_MAX or gathered_bytes >= BYTES_MAX:
+            self.hand_over()
 
     def hand_over(self) -> None:
         """Hand what was gathered to the engine."""
