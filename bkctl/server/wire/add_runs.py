@@ -35,14 +35,15 @@ def add_runs(port: Port, pending: Sequence[PendingAdds]) -> None:
     Of a bookie with several directories or journals, those that go to the same ones are one run: no answer
     waits for another journal than its own. Never raises: what an unforeseen error leaves is refused.
     """
-    groups = _groups(pending, port.bookie.writes.parts)
+    groups: Sequence[Sequence[PendingAdds]] | None = None
     handed_in = 0
     try:
+        groups = _groups(pending, port.bookie.writes.parts)
         while handed_in < len(groups):
             _add_group(port, groups[handed_in])
             handed_in += 1
     except Exception as error:  # noqa: BLE001 - the connections of the other runs would wait in vain
-        for group in groups[handed_in:]:
+        for group in (pending,) if groups is None else groups[handed_in:]:
             port.add_answers.refuse(group, code_of_any(_ADDING, error))
 
 

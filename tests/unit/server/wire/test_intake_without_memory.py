@@ -178,9 +178,10 @@ def test_who_takes_memory_has_it_whether_room_can_be_made_or_not() -> None:
 class Engine:
     """A bookie and its port: notes what becomes of each add, by its entry id."""
 
-    def __init__(self, *, whole: bool) -> None:
+    def __init__(self, *, whole: bool, parts: int = 1) -> None:
         #: Whether runs are taken as a whole.
         self.whole = whole
+        self.parts = parts
         self.took = [0] * ENTRIES
         self.refused = [0] * ENTRIES
         self.loop = Loop()
@@ -226,7 +227,8 @@ def runs() -> list[AddRun]:
     made = []
     for number in range(CLIENTS):
         adds = [
-            dataclasses.replace(add_request(1, 2 * number + at), wire=Wire.V2, version=2) for at in (0, 1)
+            dataclasses.replace(add_request(1 + number % 2, 2 * number + at), wire=Wire.V2, version=2)
+            for at in (0, 1)
         ]
         frames = b"".join(map(encode_request, adds))
         run, _ = scan_v2.scan_adds(frames, 0, len(frames))
@@ -237,11 +239,14 @@ def runs() -> list[AddRun]:
     return made
 
 
+@pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "one by one"])
 @pytest.mark.parametrize("place", [0, 1, 2, CLIENTS], ids=["alone", "first", "second", "the turn's end"])
-def test_each_add_is_taken_or_refused_and_counted_while_it_is_in_progress(place: int, *, whole: bool) -> None:
+def test_each_add_is_taken_or_refused_and_counted_while_it_is_in_progress(
+    place: int, parts: int, *, whole: bool
+) -> None:
     for allowed in range(PLACES):
-        engine = Engine(whole=whole)
+        engine = Engine(whole=whole, parts=parts)
         intake = GatheredAdds(cast("Port", engine))
         raised: set[int] = set()
         for number, run in enumerate(runs()):
