@@ -34,12 +34,12 @@ class Threshold:
         return f"{first}, {self.bad:g} {self.unit}"
 
 
-QUEUE = Threshold("a queue of its bound", "share", 0.7, 0.95)
-CACHE = Threshold("a write cache of its bound", "share", 0.7, 0.95)
-BUSY = Threshold("a disk's time under fsync or flush", "share", 0.7, 0.95)
+QUEUE = Threshold("queue length, share of its bound", "share", 0.7, 0.95)
+CACHE = Threshold("write cache, share of its bound", "share", 0.7, 0.95)
+BUSY = Threshold("disk time in fsync or flush", "share", 0.7, 0.95)
 #: A bookie is read-only from its ``diskUsageThreshold`` on.
-DISK = Threshold("a disk in use", "share", 0.85, USAGE_THRESHOLD)
-CPU = Threshold("processor time of what it can use", "share", 0.7, 0.9)
+DISK = Threshold("used space of a disk", "share", 0.85, USAGE_THRESHOLD)
+CPU = Threshold("processor time, share of the available", "share", 0.7, 0.9)
 WASTED = Threshold("entries read ahead in vain", "share", 0.5, 0.9)
 ADD_P99 = Threshold("add p99", "ms", 100.0, 1000.0)
 READ_P99 = Threshold("read p99", "ms", 100.0, 1000.0)

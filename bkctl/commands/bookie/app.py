@@ -107,11 +107,11 @@ def start_command(
 ) -> None:
     """[online] [writes] Start a bookie here, in the foreground.
 
-    Prints one row when it serves; the log goes to stderr. Without --conf everything is in ./bkctl-data, the
-    metadata are in a file there, and the bookie listens on the loopback only.
+    Prints one row when the bookie serves; the log goes to stderr. Without --conf, data and metadata are in
+    ./bkctl-data, and the bookie listens on the loopback only.
 
-    To stop the bookie, send it SIGTERM (exit code 0) or press Ctrl-C (130): it flushes, then ends. A second
-    signal ends it at once; the next start then replays the journal.
+    To stop the bookie, send it SIGTERM (exit code 0) or press Ctrl-C (130): the bookie flushes, then ends. A
+    second signal ends it at once; then the next start replays the journal.
 
     A start that could hide a loss is refused with exit code 4: directories without their cookie or of another
     bookie, a damaged or missing journal, an index that is gone, empty or damaged. Exit code 5: the metadata
@@ -191,8 +191,8 @@ def format_command(
 ) -> None:
     """[offline] [writes] Empty a stopped bookie's directories: every entry on it is gone.
 
-    With the cookie still in the metadata store a start is refused, because a bookie that lost its data must
-    not pass for one that has it; --delete-cookie makes it a new bookie.
+    While the cookie is still in the metadata store, a start is refused, because a bookie that lost its data
+    must not be taken for one that has them. With --delete-cookie, the next start makes a new bookie.
 
     Examples:
 
@@ -240,10 +240,10 @@ def status_command(
 ) -> None:
     """[online] [reads] Show a running bookie's status. Exit code 5 when none answers.
 
-    Without --url the HTTP admin is the one that the bookie of this configuration has registered.
+    Without --url, the command asks the HTTP admin that the bookie of this configuration has registered.
 
-    The process of a bookie on this machine is found by who listens there, or by the lock of its databases.
-    SIGTERM stops it: it flushes, then ends.
+    On the bookie's machine, the command also finds its process, by the port on which it listens or by the
+    lock of its databases. SIGTERM stops this process: it flushes, then ends.
 
     Examples:
 

@@ -69,12 +69,13 @@ def check_conf_command(
 
     Each key has a row with its fate: honoured, honoured under an old name, overruled by another key, the
     environment or -X, ignored and why, unknown (with the key that may be meant), refused, or out of bounds.
-    Each directory has one: whether it is there and writable for this user, the room on its disk, whether its
-    cookie and the index in it are of this configuration, and which process uses it. Nothing is written, no
-    lock taken, no port opened; the metadata store is asked with --ask-metadata only.
+    Each directory has a row, too: whether it exists and is writable for this user, the free space on its
+    disk, whether its cookie and its index belong to this configuration, and which process uses it. The
+    command writes nothing, takes no lock and opens no port. It asks the metadata store only with
+    --ask-metadata.
 
-    Exit code 0: nothing to mend; 1: an error or a warning. Without --all only keys and directories with
-    something to say about them are shown; notes alone leave 0.
+    Exit code 0: there is nothing to correct, though there may be notes; 1: there is an error or a warning.
+    Without --all, keys and directories that are in order are not shown.
 
     Examples:
 

@@ -56,7 +56,7 @@ _To = Annotated[
     typer.Option(
         "--to",
         metavar="db|interleaved|sorted",
-        help="Ledger storage whose files to make; sorted has those of interleaved.",
+        help="New ledger storage; sorted uses the same files as interleaved.",
     ),
 ]
 _Memory = Annotated[
@@ -88,25 +88,26 @@ def convert_command(
 ) -> None:
     """[offline] [writes] Convert a stopped bookie to another ledger storage; the entry logs stay.
 
-    The new index is made of the old one, row by row, with fences, master keys, explicit LACs and limbo.
-    Each row is compared with the record that it names, and all rows with those of the old index, before
-    anything that a bookie reads is changed. With several ledger directories, db needs each entry in the
-    directory of its ledger: entries that lie elsewhere are copied, for which there must be room. Towards
-    interleaved, logs of equal ids get new ones. Entries that only the journals have, after an unclean stop,
-    are replayed into the new index.
+    The new index is made from the old one, row by row, with fences, master keys, explicit LACs and limbo.
+    Before anything that a bookie reads is changed, each row is compared with the record that it names, and
+    all rows with those of the old index. With several ledger directories, db needs each entry in the
+    directory of its ledger: entries in other directories are copied, and there must be space for the copies.
+    For interleaved, logs with equal ids in different directories get new ids. After an unclean stop, entries
+    that are only in the journals are replayed into the new index.
 
-    Then all names change; the cookies are away during that time, so that no bookie starts. After a kill the
-    same command goes on, or takes all back with the old storage in --to. The old index is kept in a folder
-    bkctl-old-index-...: 'bkctl repair undo' takes the conversion back, also one that was killed and gone on
-    with, byte for byte, as long as nothing else has worked there; the way back later is the conversion in
-    the other direction. --drop-old removes it.
+    Then all names are changed at once. During that time the cookies are moved away, so that no bookie starts.
+    After a kill, the same command continues the conversion; with the old storage in --to it undoes it. The
+    old index is kept in a folder bkctl-old-index-..., and --drop-old removes it. 'bkctl repair undo' undoes
+    the conversion byte for byte, even if it was killed and continued, as long as no bookie or other command
+    has changed the directories. After that, convert in the other direction.
 
     Afterwards ledgerStorageClass in the configuration has to name the new storage; the command says how. A
-    Java bookie started with the old class would find none of its ledgers, and not say so.
+    Java bookie that is started with the old class finds none of its ledgers, and does not report this.
 
-    Refused with exit code 4: for a bookie that runs, a missing cookie, a damaged or lost index, a disk
-    without room for the new files (--dry-run shows how large they are), a compaction or a rebuild that was
-    cut off, and a log in quarantine. Exit code 1: a row names no record; 7: the record of another entry.
+    Exit code 4: the command is refused, because the bookie runs, a cookie is missing, the index is damaged or
+    lost, a disk has no space for the new files (--dry-run shows their size), a compaction or a rebuild was
+    interrupted, or a log is in quarantine. Exit code 1: a row names no record; 7: a row names the record of
+    another entry.
 
     Examples:
 

@@ -80,7 +80,7 @@ def gc_command(
     ledgers.
 
     Exit code 1 when damaged logs were quarantined, 3 when ledgers could not be deleted or the time ran out, 4
-    when deletions wait to be confirmed. Works on Java bookies, which report less.
+    when deletions wait to be confirmed. Also works on Java bookies, which report fewer details.
 
     Examples:
 
@@ -118,7 +118,7 @@ def compact_command(
 
     Without --major and --minor both are run; a major compaction includes the logs of a minor one. A
     compaction that the bookie's configuration switches off stays off unless forceAllowCompaction=true. Exit
-    codes are those of gc. Works on Java bookies, which report less.
+    codes are those of gc. Also works on Java bookies, which report fewer details.
 
     Examples:
 

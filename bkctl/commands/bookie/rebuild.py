@@ -40,22 +40,24 @@ def rebuild_command(
 ) -> None:
     """[offline] [writes] Prepare a new, empty disk to replace one that was lost.
 
-    A bookie that the metadata store knows does not start on a directory without its cookie: it would answer
-    "no such entry" for all that was on the disk. This command gives the new directory a row for every ledger
-    that the metadata place there, fenced and in limbo ("unknown" instead of "no such entry"), and then the
-    cookie of the metadata store.
+    A bookie that the metadata store knows does not start on a directory without its cookie: the bookie would
+    answer "no such entry" for every entry that was on the disk. This command gives the new directory a row
+    for every ledger that the metadata place there, fenced and in limbo ("unknown" instead of "no such
+    entry"), and then the cookie of the metadata store.
 
     Afterwards start the bookie, and run 'bkctl ledger repair --bookie ID --yes': it copies the entries from
     the other replicas while the bookie serves. Both commands can be run again after an interruption. A Java
     bookie cannot leave limbo while it runs: let a bkctl bookie run on its configuration until the repair is
-    done. 'bkctl repair undo' takes the rebuild back as long as nothing else has worked there.
+    done. 'bkctl repair undo' undoes the rebuild, as long as no bookie or other command has changed the
+    directories.
 
-    Directories that still have their cookie stay as they are, with one exception: where a journal directory
-    is lost, every ledger that writes to it is fenced and in limbo in them, too, and their last marks of that
-    journal begin at zero. Over .idx files, which may be in any directory, a file is made for each ledger that
-    has none any more. Only bkctl bookies know limbo there: run no Java bookie before the entries are back.
+    Directories that still have their cookie are not changed, with one exception: if a journal directory is
+    lost, every ledger that writes to it is fenced and put into limbo in these directories, too, and their
+    last marks for that journal are set to zero. If the storage uses .idx files, which may be in any
+    directory, the command makes a file for each ledger that has lost its file. In .idx files, only bkctl
+    bookies respect limbo: start no Java bookie before the entries are back.
 
-    Refused with exit code 4: for a bookie that runs or is not known, and for a directory that is not empty.
+    Exit code 4: the command is refused, because the bookie runs or is not known, or a directory is not empty.
 
     Examples:
 

@@ -201,9 +201,9 @@ def scan_command(
 ) -> None:
     """[offline] [reads] List every entry in entry logs: its place, its header, its digest's verdict.
 
-    An entry that no flush has brought into a log yet is in a journal only: 'bkctl journal scan'. Damage is
-    named on stderr, and the scan goes on behind it; the exit code is 1 when there was any, or an entry whose
-    digest does not check.
+    An entry that no flush has written to a log yet is only in a journal: use 'bkctl journal scan'. Damage is
+    reported on stderr, and the scan continues after it. The exit code is 1 when there was damage, or an entry
+    whose digest does not match.
 
     Examples:
 
@@ -286,12 +286,13 @@ def verify_command(
 ) -> None:
     """[offline] [reads] Check entry logs: framing, ledgers map, every digest. Exit code 1 on damage.
 
-    A log without a map and a torn last record are normal. Damage is shown with its byte range, what was
-    expected and found there, and the entries it took as far as the index, the map or their neighbours know.
+    A log without a map is normal, and so is a torn last record. Damage is shown with its byte range, with
+    what was expected and found there, and with the lost entries, as far as the index, the map or the records
+    around it show them.
 
     The digest type of a ledger comes from its metadata, or else from its entries. When the digests of some
-    entries could not be checked, the verdict is 'unchecked' and the exit code 3, also beside damage, and
-    stderr says what would make them checkable.
+    entries could not be checked, the verdict is 'unchecked' and the exit code is 3, even if there is also
+    damage. stderr then says which option makes it possible to check them.
 
     Examples:
 

@@ -39,7 +39,7 @@ def quarantine_command(
     release: Annotated[bool, typer.Option("--release", help="Bring a log back.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Only list the logs in quarantine.")] = False,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; it is noted beside the log.")
+        str, typer.Option("--reason", metavar="TEXT", help="Reason; it is written to a file beside the log.")
     ] = "",
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -48,13 +48,13 @@ def quarantine_command(
     """[offline] [writes] Move an entry log out of the bookie's reach, so that it is neither read nor
     collected.
 
-    It goes into the folder bkctl-quarantine of its directory. The index stays as it is: reading an entry of
-    that log fails, on bkctl's bookies and on Java's, so that clients ask other replicas; the answer is
-    never "no such entry". Everything else is served. Until the log is released or salvaged 'bkctl index
-    rebuild' is refused; do not let Java's shell rebuild the index either.
+    The log is moved to the folder bkctl-quarantine of its directory. The index is not changed, so a read of
+    an entry in that log fails, on bkctl's bookies and on Java's, and clients ask other replicas. The answer
+    is never "no such entry". All other entries are served. Until the log is released or salvaged, 'bkctl
+    index rebuild' is refused; do not rebuild the index with Java's shell either.
 
-    --release brings the log back, also after a bookie has run in between; only ledgers that were deleted in
-    the meantime are gone from it. It is refused (4) when another log has the name.
+    --release brings the log back, even if a bookie has run in between. Only ledgers that were deleted in the
+    meantime stay deleted. The release is refused (4) when another log has the same name.
 
     Examples:
 

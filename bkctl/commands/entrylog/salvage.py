@@ -79,25 +79,26 @@ def salvage_command(
     """[offline] [writes] Copy the provably good records of a damaged log to a fresh log, and point the
     index at it.
 
-    A record is copied when its digest is known and checks ('by_digest'), or when its digest is not known and
-    the chain of sizes and ids around it is whole ('by_structure'). Give --metadata, and the password for the
-    MAC digest, so that digests can prove more. A record whose digest does not check is lost, unless the
-    digest proves which one of its ids is damaged: then the copy gets the right one. With --metadata a record
-    is left out, too, whose ledger neither the metadata nor the index know: it was deleted, or its id is
-    damaged. Where an interrupted replay or compaction left another whole copy of a damaged record, in any log
-    of the bookie or in quarantine, that one is copied. In front of damage only a digest proves where a record
-    ends, or an entry that the index places there: else it is copied as it is, and listed ('unproved').
+    A record is copied when its digest is known and matches ('by_digest'), or when its digest is not known and
+    the chain of sizes and ids around it is complete ('by_structure'). Give --metadata, and the password for
+    the MAC digest, so that more records are proved by digest. A record whose digest does not match is lost,
+    unless the digest proves which of its ids is damaged: then the copy gets the right id. With --metadata, a
+    record is also left out if neither the metadata nor the index know its ledger, because then the ledger was
+    deleted, or the id is damaged. If an interrupted replay or compaction left a good copy of a damaged
+    record, in any log of the bookie or in quarantine, that copy is used. Directly before damage, the end of a
+    record is proved only by its digest, or by an entry that the index places at this end. Without such a
+    proof, the record is copied unchanged, and listed ('unproved').
 
     The fresh log is durable and has been read back before the index points at it. Entries that the index
-    names and no record proves are listed (--losses), and their ledgers are put into limbo. Listed, too, are
-    ids between them of which nothing proves that they ever were here ('perhaps never here'). 'bkctl ledger
-    repair --from' reads that list. At the end the damaged log is moved into quarantine and stays there: it
-    is never written to or deleted. A log that is in quarantine already can be salvaged there. 'bkctl repair
-    undo' takes a salvage back.
+    names but no record proves are listed (--losses), and their ledgers are put into limbo. The list also has
+    the ids between them that may never have been on this bookie ('perhaps never here'). 'bkctl ledger repair
+    --from' reads that list. At the end, the damaged log is moved into quarantine and stays there: it is never
+    written to or deleted. A log that is already in quarantine can be salvaged there. 'bkctl repair undo'
+    undoes a salvage.
 
-    A log without damage is left alone (exit code 3 when digests of its records are not known).
-    Exit code 1 when entries are lost, 3 when the length of a copied entry is not proved, too, 4 while a
-    bookie uses the directory.
+    A log without damage is not changed (exit code 3 when digests of its records are not known). Exit code 1
+    when entries are lost, 3 when the length of a copied entry is not proved, even if entries are lost, 4
+    while a bookie uses the directory.
 
     Examples:
 

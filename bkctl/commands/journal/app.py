@@ -116,9 +116,9 @@ def scan_command(
 ) -> None:
     """[offline] [reads] List every record in journals: entries, master keys, fences, explicit LACs.
 
-    Damage is named on stderr and stepped over; the exit code is 1 when there was any, or an entry whose
-    digest does not check. A sector of zeros in the newest journal behind the last mark is the trace of a
-    power cut and no damage.
+    Damage is reported on stderr, and the scan continues after it. The exit code is 1 when there was damage,
+    or an entry whose digest does not match. A sector of zeros in the newest journal after the last mark is
+    the trace of a power cut, and does not count as damage.
 
     Examples:
 
@@ -249,12 +249,13 @@ def verify_command(
 ) -> None:
     """[offline] [reads] Check journals: framing, every digest, what lies behind the first zeros.
 
-    Exit code 1 on damage. A torn last record is normal, and so is a sector of zeros in the newest journal
-    behind the last mark (an unsynced tail), as a power cut leaves it; a wrong byte is damage there, too. The
-    last mark is read from the ledger directories beside the journal and in those that its cookie names.
+    Exit code 1 on damage. A torn last record is normal. A sector of zeros in the newest journal after the
+    last mark (an unsynced tail) is normal, too, because a power cut can leave it; a wrong byte there is
+    damage. The last mark is read from the ledger directories beside the journal and from those that its
+    cookie names.
 
-    When the digests of some entries could not be checked, the verdict is 'unchecked' and the exit code 3,
-    also beside damage, and stderr says what would make them checkable.
+    When the digests of some entries could not be checked, the verdict is 'unchecked' and the exit code is 3,
+    even if there is also damage. stderr then says which option makes it possible to check them.
 
     Examples:
 

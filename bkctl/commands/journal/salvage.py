@@ -61,7 +61,7 @@ def salvage_command(
     *,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="DIR", help="The fresh journal directory, in one that is there."),
+        typer.Option("--out", metavar="DIR", help="The fresh journal directory, in an existing directory."),
     ] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Replace each damaged journal by its copy instead.")
@@ -78,26 +78,26 @@ def salvage_command(
 ) -> None:
     """[offline] [writes] Copy the readable records of damaged journals, so that a start replays them.
 
-    Name all directories of the bookie, or the folder that holds them. Records behind the damage are found by
-    their digests, and keep their offsets, so that the last marks stay right: the bytes in between become
-    padding. Where there is no room for padding, as before version 5, records move together.
+    Name all directories of the bookie, or the folder that holds them. Records after the damage are found by
+    their digests. They keep their offsets, so that the last marks stay valid, and padding replaces the bytes
+    in between. Without room for padding, as before version 5, the records are moved up.
 
-    With --out the source is only read: move it away afterwards, and the fresh directory into its place. With
-    --in-place each damaged journal is replaced by its copy and kept. 'bkctl repair undo' takes either back
-    until something else works there. Of several journal directories --journal-dir chooses one, or --journal.
+    With --out, the damaged journals are only read: replace their directory by the fresh one afterwards. With
+    --in-place, each damaged journal is replaced by its copy and kept. 'bkctl repair undo' undoes both, until
+    something else changes the directories. --journal-dir or --journal chooses one of several directories.
 
-    Entries that the damage destroyed behind the last mark are listed, and their ledgers are put into limbo
-    before anything is copied. If it is not certain which entries stood there, all ledgers of the journal are
-    put into limbo, and so are those that --metadata places on the bookie. In .idx files only bookies of bkctl
-    know limbo; the command says so. A record with a damaged id gets the right one where its digest proves it,
-    and a damaged master key is replaced by the right one where --metadata proves it.
+    Lost entries after the last mark are listed, and their ledgers are put into limbo before anything is
+    copied. If it is not certain which entries were lost, all ledgers of the journal are put into limbo, and
+    so are those that --metadata places on the bookie. In .idx files, only bookies of bkctl respect limbo; the
+    command then says so. A damaged id in a record is corrected if the digest proves the right id, and a
+    damaged master key is corrected if --metadata proves the right key.
 
-    A journal that is gone between others is replaced by an empty one. A last mark within a record or within
-    padding goes back to the beginning of its journal. A mark that names no journal that is there, or an
-    offset behind the end of its journal, goes back to the first journal: the next start replays all of them.
+    If a journal between others is missing, it is replaced by an empty one. A last mark that points into a
+    record or into padding is set to the beginning of its journal. A mark that names a missing journal, or an
+    offset after the end of its journal, is set to the first journal: the next start replays all of them.
 
-    Exit code 1 when something is lost, 3 when nothing is known to be and not all could be checked (digests;
-    what is gone, without --metadata), 4 while a bookie uses a directory, or when one is missing.
+    Exit code 1 when something is lost; 3 when no loss is known, but not everything could be checked (digests,
+    or missing journals without --metadata); 4 while a bookie uses a directory, or when one is missing.
 
     Examples:
 

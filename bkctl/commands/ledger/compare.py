@@ -50,10 +50,10 @@ def compare_command(
 ) -> None:
     """[online] [reads] Read every entry from each of its bookies and compare the replicas.
 
-    Digests are checked and payloads are compared; nothing is written and nothing fenced. An open ledger is
-    compared as far as it is confirmed. The exit code is 0 when every bookie has every entry, else 1; stderr
-    then counts for each bookie what is wrong with its replicas. Entries that differ only in the last add
-    confirmed of their headers count as equal: a recovery wrote one of them again.
+    The command checks digests and compares payloads; it writes nothing and fences nothing. An open ledger is
+    compared up to its last confirmed entry. The exit code is 0 when every bookie has every entry, else 1;
+    then stderr counts for each bookie the bad replicas of each kind. Entries that differ only in the last add
+    confirmed of their headers count as equal, because a recovery may have written one of them again.
 
     Examples:
 

@@ -44,8 +44,8 @@ def delete_command(
     """[online] [writes] Delete ledgers: the metadata now, the entries when bookies next collect garbage.
 
     Asks for confirmation, or needs --yes. The metadata are first written to an undo file, which holds the
-    ledgers' passwords and only its owner can read. A ledger that is changed by somebody else in the
-    meantime is not deleted (exit code 3).
+    ledgers' passwords and only its owner can read. A ledger that another process changes in the meantime is
+    not deleted (exit code 3).
 
     Examples:
 

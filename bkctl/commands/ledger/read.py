@@ -38,8 +38,8 @@ def read_command(
 ) -> None:
     """[online] [reads] Read entries of a ledger and check their digests; a writer is not disturbed.
 
-    Of a ledger that is not closed only confirmed entries are read. The entries before one that cannot be
-    read are printed. Exit code 6 when --entry names entries that do not exist or are not confirmed.
+    If a ledger is not closed, only its confirmed entries are read. If an entry cannot be read, the entries
+    before it are printed. Exit code 6 when --entry names entries that do not exist or are not confirmed.
 
     Examples:
 

@@ -65,7 +65,7 @@ def recover_command(
     stop_writers: Annotated[
         bool,
         typer.Option(
-            "--stop-writers", help="With --all-open: also ledgers that a writer is at work on; it is stopped."
+            "--stop-writers", help="With --all-open: also ledgers with an active writer, which is stopped."
         ),
     ] = False,
     dry_run: DryRunOption = False,
@@ -77,17 +77,19 @@ def recover_command(
 ) -> None:
     """[online] [writes] Recover ledgers whose writer is gone, and close them at their last entry.
 
-    Nothing acknowledged is lost, but a writer that is still alive is stopped. So an open ledger is watched
-    first: where a writer is at work the command asks, or needs --yes (exit code 4 without). A writer that has
-    nothing to write looks like one that is gone. --all-open always asks, or needs --yes; it leaves ledgers
-    that are being written alone, unless --stop-writers is given.
+    No acknowledged entry is lost, but a writer that is still alive is stopped. So the command first watches
+    an open ledger. If a writer is active, it asks, or needs --yes (exit code 4 without). An idle writer looks
+    like a writer that is gone. --all-open always asks, or needs --yes; it skips ledgers that are being
+    written, unless --stop-writers is given.
 
-    Closed ledgers are left as they are, so the command can be run again after an interruption. --dry-run only
-    watches and reads: it fences and writes nothing, and does not show whether bookies have fenced the ledger,
-    because they do not say it. With -o json one id gives one object; several, or --all-open, give an array.
+    Closed ledgers are not changed, so the command can be run again after an interruption. --dry-run only
+    watches and reads: it fences and writes nothing. It cannot show whether bookies have fenced the ledger,
+    because bookies do not report this. With -o json, one id gives one object; several ids, or --all-open,
+    give an array.
 
-    Exit code 3 when a ledger could not be recovered (it stays IN_RECOVERY and loses nothing), when one was
-    left to its writer, and when the metadata of one do not decode, which leaves open whether it is closed.
+    Exit code 3 when a ledger could not be recovered (it stays IN_RECOVERY and loses no entry), when a ledger
+    was skipped because of its writer, and when the metadata of a ledger cannot be decoded, so that its state
+    is not known.
 
     Examples:
 

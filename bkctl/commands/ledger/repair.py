@@ -133,19 +133,20 @@ def repair_command(
 ) -> None:
     """[online] [writes] Copy missing and corrupt entries to the bookies that should have them; clear limbo.
 
-    Every entry is read from each of its bookies. A missing, unknown or corrupt replica is written again from
-    one whose digest checks, and read back. The metadata stay as they are, and good replicas are left alone,
-    so the command can be run again after an interruption. A ledger that is not closed is refused, or with
-    --recover closed first. Entries without any good replica are listed as lost, and with --losses in a file.
-    Nothing is made up for them, and the ledger keeps its length.
+    Every entry is read from each of its bookies. A missing, unknown or corrupt replica is written again,
+    copied from a replica whose digest matches, and read back. The command does not change metadata or good
+    replicas, so it can be run again after an interruption. A ledger that is not closed is refused; with
+    --recover, it is closed first. Entries without any good replica are listed as lost, and --losses writes
+    them to a file. The command does not replace lost entries by invented ones, and the ledger keeps its
+    length.
 
     A ledger is in limbo on a bookie that may have lost entries of it: the bookie answers "unknown" for a
     missing one. When a bkctl bookie has every entry again, the limbo is cleared. A Java bookie keeps the flag
-    until it is stopped ('bkctl index limbo --clear'), and loses nothing by it. A Java bookie may also serve a
-    corrupt entry from its read cache until it is restarted; readers detect this by the digest.
+    until it is stopped ('bkctl index limbo --clear'), and loses no entry by this. A Java bookie may also
+    serve a corrupt entry from its read cache until it is restarted; readers detect this by the digest.
 
-    Exit code 0 when everything is there, 3 when something is not, 6 for an unknown bookie, and 1 with
-    --dry-run when there is something to do.
+    Exit code 0 when every replica is good, 3 when some replica is not, 6 for an unknown bookie, and 1 with
+    --dry-run when there are replicas to repair.
 
     Examples:
 

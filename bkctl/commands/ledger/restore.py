@@ -39,9 +39,9 @@ def restore_command(
 ) -> None:
     """[online] [writes] Restore the metadata of deleted ledgers, byte for byte, from an undo file.
 
-    Their entries are still there only if no bookie has collected garbage since. Refuses when one of the
-    ledgers exists (exit code 4). Restoring a whole dump asks for confirmation, or needs --yes, unless
-    --ledger limits it.
+    The entries of these ledgers still exist only if no bookie has collected garbage since the deletion.
+    Refuses when one of the ledgers exists (exit code 4). Restoring a whole dump asks for confirmation, or
+    needs --yes, unless --ledger limits it.
 
     Examples:
 

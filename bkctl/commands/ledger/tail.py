@@ -34,8 +34,9 @@ def tail_command(
 ) -> None:
     """[online] [reads] Print entries as they are confirmed, until the ledger is closed or Ctrl-C.
 
-    The default is ndjson, on a terminal too: one line for each entry, at once; tables come page by page.
-    The last entry of a writer that pauses is not confirmed before it goes on or closes.
+    The default is ndjson, also on a terminal: it prints one line for each entry at once, while a table is
+    printed page by page. If a writer pauses, its last entry is confirmed only when it writes again or closes
+    the ledger.
 
     Examples:
 

@@ -53,8 +53,8 @@ def write_command(
 ) -> None:
     """[online] [writes] Write standard input into a new ledger, an entry a line, and close it.
 
-    A line's newline is not part of its entry. The id goes to stderr as soon as the ledger is there. When
-    something fails, the ledger is closed after the last acknowledged entry, if that is possible.
+    The newline of a line is not part of its entry. The id is printed to stderr as soon as the ledger exists.
+    If the command fails, it closes the ledger after the last acknowledged entry, if that is possible.
 
     Examples:
 

@@ -39,12 +39,13 @@ def forget_command(
 ) -> None:
     """[offline] [writes] Remove the records of repairs and the files kept for undoing them.
 
-    These repairs cannot be undone afterwards. The files kept of a database take room as soon as the bookie
-    has rewritten its tables. Nothing else in the directories changes, and logs in quarantine stay. A repair
-    whose undo was cut off is not forgotten: run 'bkctl repair undo' first.
+    These repairs cannot be undone afterwards. The kept files of a database take space as soon as the bookie
+    has rewritten its tables. Nothing else in the directories is changed, and logs in quarantine stay. A
+    repair whose undo was interrupted cannot be forgotten: run 'bkctl repair undo' first.
 
     A record that cannot be read, which 'bkctl repair log' calls damaged, is removed only by its --number,
-    with what was kept beside it; the files are named first, so that you can save them.
+    together with the files that were kept beside it. The command names these files first, so that you can
+    save them.
 
     Examples:
 

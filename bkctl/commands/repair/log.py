@@ -34,9 +34,10 @@ LOG_SCHEMA: Schema = (
 def log_command(paths: PathsArgument, output: OutputOption = None) -> None:
     """[offline] [reads] List the recorded repairs of a bookie's directories, the oldest first.
 
-    The last one can be undone as long as nothing else has changed its directories; 'why_not' says what has.
-    Of repairs behind each other undo the last one first: one 'bkctl repair undo' for each. A record that
-    cannot be read stands at the end, in the state 'damaged'; no repair is made behind it.
+    The last repair can be undone as long as nothing else has changed its directories; otherwise 'why_not'
+    says what has changed them. If there are several repairs, undo the last one first, with one 'bkctl repair
+    undo' for each. A record that cannot be read is at the end of the list, in the state 'damaged'; as long as
+    it is there, no further repair is made.
 
     Examples:
 

@@ -62,10 +62,11 @@ def plan_command(
 ) -> None:
     """[offline] [reads] Plan the repair of what 'bkctl doctor' finds: commands, their order, and why.
 
-    Nothing is changed. Steps that need the bookie stopped come first, then those that copy from other
-    replicas while it runs, which need --metadata. Findings that no command repairs stand at the end,
-    without a number. An empty directory may be a disk that is not mounted: its rebuild is planned only with
-    --lost-disk. Exit code 1 when there is anything in the plan; 3 when entries could not be checked.
+    The command changes nothing. Steps that need the bookie stopped come first. After them come the steps that
+    copy from other replicas while the bookie runs; these need --metadata. Findings that no command can repair
+    are at the end, without a number. An empty directory may be a disk that is not mounted, so its rebuild is
+    planned only with --lost-disk. Exit code 1 when the plan is not empty; 3 when entries could not be
+    checked.
 
     Examples:
 

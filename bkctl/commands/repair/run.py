@@ -44,21 +44,21 @@ def run_command(
 ) -> None:
     """[offline] [online] [writes] Carry out a plan of 'bkctl repair plan', step by step.
 
-    Every step is recorded durably in PLAN.log, so that the next run continues after the last finished step.
-    A step that 'bkctl repair undo' has taken back is run again. The output of the commands goes to stderr.
+    Every step is recorded durably in PLAN.log, so that the next run continues after the last finished step. A
+    step that 'bkctl repair undo' has undone is run again. The output of the commands goes to stderr.
 
-    A step that ends with 1 or 3 is done, and its report says what is lost or not proved: the run goes on.
-    Any other code ends the run, with that code, and the row says what to do now: a step may need the bookie
-    stopped (4) or running (5). A plan is refused (4) where the cookies (VERSION) say that its directories
-    are another bookie's now.
+    A step that ends with 1 or 3 is done, and its report says what is lost or not proved; then the run
+    continues. Any other code ends the run with that code, and the row says what to do next: a step may need
+    the bookie stopped (4) or running (5). A plan is refused (4) if the cookies (VERSION) show that its
+    directories belong to another bookie now.
 
-    Exit code of a whole run: 3 when a step ended with 3, when the plan has findings that no command repairs,
-    or when a step that copies from replicas is not done, as while the bookie is stopped (the next run does it
-    again). Else 1 when entries are lost that no later 'ledger repair' has brought back; a step that was
-    killed after its repair counts as such a loss if it may be one. Else 0.
+    Exit code of a whole run: 3 when a step ended with 3, when the plan has findings that no command can
+    repair, or when a step that copies from replicas is not done, for example because the bookie is stopped
+    (the next run repeats it). Otherwise 1 when entries are lost that no later 'ledger repair' has copied
+    back; a step that was killed after its repair counts as a loss if it may be one. Otherwise 0.
 
-    Then run 'bkctl repair plan' again: a repair may bring further damage to light. 'bkctl repair undo' takes
-    back what a step did to the directories of a stopped bookie.
+    Then run 'bkctl repair plan' again, because a repair may reveal further damage. 'bkctl repair undo' undoes
+    the changes of a step in the directories of a stopped bookie.
 
     Examples:
 

@@ -27,7 +27,7 @@ def undo_command(
     paths: PathsArgument,
     number: Annotated[
         str | None,
-        typer.Option("--number", metavar="NUMBER", help="This repair, if nothing has to be undone first."),
+        typer.Option("--number", metavar="NUMBER", help="Undo this repair, if none has to be undone first."),
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -35,16 +35,17 @@ def undo_command(
 ) -> None:
     """[offline] [writes] Undo the last repair: restore the directories byte for byte.
 
-    Name the directories that the repair was about, or the folder that holds them. It is refused (4) when a
-    bookie uses one of them, and when a bookie or another command has changed anything there since; this is
-    seen from the names and lengths of files and the content of small ones. It is refused, too, when a file
-    that was kept is not as it was. 'bkctl repair log' shows whether a repair can be undone.
+    Name the directories that the repair changed, or the folder that holds them. The undo is refused (4) when
+    a bookie uses one of them, and when a bookie or another command has changed anything there since the
+    repair. It notices changes by the names and lengths of files and by the content of small files. It is also
+    refused when a kept file has changed. 'bkctl repair log' shows whether a repair can be undone.
 
-    The last one is the one behind which nothing stands, also where the clock went back between two repairs;
-    --number is for directories of several bookies, or of repairs that have nothing to do with each other.
+    The last repair is the one whose result no other repair has changed, even if the clock was set back
+    between two repairs. --number is for directories of several bookies, or for repairs that are independent
+    of each other.
 
-    It also takes back a repair that was killed half-way. While it works the cookies (VERSION) are moved
-    away, so that no bookie starts; if it is killed itself, run it again.
+    The command also undoes a repair that was killed half-way. While it works, the cookies (VERSION) are moved
+    away, so that no bookie starts. If the undo itself is killed, run it again.
 
     Examples:
 
