@@ -305,7 +305,9 @@ def _intents(
     homes, found = _Homes(fs, directories), dict[str, Intent]()
     for ledger in sorted({*slots, *headers}):
         path = homes.paths.get(ledger)
-        if path is not None and homes.header(ledger) is not None:
+        header = homes.header(ledger)
+        # One without a ledger may be replaced by one without its slots.
+        if path is not None and header is not None and header.has_ledger:
             found[path] = changes_file(path) if ledger in slots else changes_start(path, HEADER_BYTES)
             continue
         path = join(homes.directory(ledger), index_path(ledger))

@@ -83,11 +83,32 @@ class LimboFiles:
             for row in rows:
                 batch.append(row)
                 if len(batch) >= _BATCH_FILES:
-                    _write(batch, there, made)
+                    self._put_into_limbo(batch, there, made)
                     batch = []
-            _write(batch, there, made)
+            self._put_into_limbo(batch, there, made)
             # Also without any ledger they are directories that were written to.
             made.note_written()
+
+    def _put_into_limbo(
+        self, batch: Sequence[tuple[int, bytes]], there: IndexFiles | None, made: IndexFiles
+    ) -> None:
+        changed: dict[int, FileInfoHeader] = {}
+        new: dict[int, FileInfoHeader] = {}
+        for ledger, key in batch:
+            limbo = FileInfoHeader(1, key, FENCED | LIMBO)
+            path = None if there is None else there.path(ledger)
+            if there is None or path is None:
+                new[ledger] = limbo
+                continue
+            before = None if self._is_empty(path) else there.header(ledger)
+            if before is None or not before.has_ledger:
+                # The bit that says so would outweigh limbo, and what slots there are ended with a ledger.
+                there.begin_anew(ledger, limbo)
+            else:
+                changed[ledger] = replace(before, state=before.state | FENCED | LIMBO)
+        if there is not None:
+            there.write_headers(changed)
+        made.write_headers(new)
 
     def _opened(self, stack: ExitStack, directories: Sequence[str]) -> IndexFiles | None:
         if not directories:
@@ -108,20 +129,13 @@ class LimboFiles:
         last = -1
         for columns in IdxTree(self._fs, directory).locations():
             if isinstance(columns, IndexDamage):
+                if self._is_empty(columns.path):
+                    continue
                 raise CorruptionError(columns.reason, path=columns.path, offset=columns.offset or 0)
             last = max(last, *columns.log_ids)
         return last
 
-
-def _write(batch: Sequence[tuple[int, bytes]], there: IndexFiles | None, made: IndexFiles) -> None:
-    changed: dict[int, FileInfoHeader] = {}
-    new: dict[int, FileInfoHeader] = {}
-    for ledger, key in batch:
-        before = None if there is None else there.header(ledger)
-        if before is None:
-            new[ledger] = FileInfoHeader(1, key, FENCED | LIMBO)
-        else:
-            changed[ledger] = replace(before, state=before.state | FENCED | LIMBO)
-    if there is not None:
-        there.write_headers(changed)
-    made.write_headers(new)
+    def _is_empty(self, path: str) -> bool:
+        """Return whether a file has no byte: Java makes it so, and a start takes it for none."""
+        facts = self._fs.status(path)
+        return facts is not None and not facts.size_bytes
