@@ -20,7 +20,7 @@ from bkctl.admin.index.rebuild.options import MEMORY_BYTES_DEFAULT
 from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.codec.entrylog import log_name
 from bkctl.directories.index_spaces import emptied_spaces, index_spaces
-from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.errors import BkctlError, CorruptionError, NotFoundError, StorageError, UsageError
 from bkctl.reporting import counted
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS, open_store
 
@@ -120,7 +120,7 @@ def _opened(path: str) -> tuple[str | None, bool]:
     try:
         store = open_store(path)
     except (CorruptionError, NotFoundError, StorageError) as error:
-        return str(error), False
+        return _fault(error, path), False
     try:
         if store.damage is not None:
             return store.damage, False
@@ -128,9 +128,14 @@ def _opened(path: str) -> tuple[str | None, bool]:
             return None, False
         return None, store.never_written
     except (CorruptionError, StorageError) as error:
-        return str(error), False
+        return _fault(error, path), False
     finally:
         store.close()
+
+
+def _fault(error: BkctlError, path: str) -> str:
+    """Return what an error says without the path of the database, which the finding has a field for."""
+    return str(error).removeprefix(f"{path}: ")
 
 
 def check_index(exam: Examination) -> Iterator[Finding]:
