@@ -130,7 +130,11 @@ def announce(swap: Swap, stamp: str, fingerprint: str, result: dict[str, Any]) -
 def is_between(swap: Swap) -> bool:
     """Return whether a kill came between the two renames that stand for an exchange. Raises StorageError."""
     marker = read_json(swap.work.at(SWAP_MARKER))
-    if marker is None or is_there(swap.live):
+    return marker is not None and _is_between(swap, marker)
+
+
+def _is_between(swap: Swap, marker: dict[str, Any]) -> bool:
+    if is_there(swap.live):
         return False
     return is_there(os.path.join(swap.current, marker["backup"])) and is_there(swap.fresh)
 
@@ -138,8 +142,8 @@ def is_between(swap: Swap) -> bool:
 def finish_exchange(swap: Swap) -> None:
     """Go on where a kill stopped an exchange; one that had not begun is left alone. Raises StorageError."""
     marker = read_json(swap.work.at(SWAP_MARKER))
-    if marker is not None and (is_between(swap) or _identity(swap.live) == marker["identity"]):
-        exchange(swap)
+    if marker is not None and (_is_between(swap, marker) or _identity(swap.live) == marker["identity"]):
+        _exchange(swap, marker)
 
 
 def exchange(swap: Swap) -> str | None:
@@ -152,6 +156,10 @@ def exchange(swap: Swap) -> str | None:
     marker = read_json(swap.work.at(SWAP_MARKER))
     if marker is None:
         raise StorageError(f"{swap.work.path}: no verified database in it", path=swap.work.path)
+    return _exchange(swap, marker)
+
+
+def _exchange(swap: Swap, marker: dict[str, Any]) -> str | None:
     backup = os.path.join(swap.current, marker["backup"])
     if _identity(swap.live) != marker["identity"]:
         _put_in_place(swap, backup)

@@ -21,7 +21,7 @@ from bkctl.admin.index.rebuild import (
     swap,
     verification,
 )
-from bkctl.admin.index.rebuild.state import WorkDirectory
+from bkctl.admin.index.rebuild.state import WorkDirectory, read_json
 from bkctl.client.ops.create import NewLedger
 from bkctl.codec.cookie import Cookie, encode_cookie
 from bkctl.codec.digest import master_key
@@ -671,6 +671,28 @@ def test_a_planted_marker_is_not_acted_on(tmp_path: Path, kind: str) -> None:
     with pytest.raises((RefusedError, StorageError), match=r"bkctl-rebuild"):
         swap.finish_exchange(swap.Swap(str(tmp_path), "locations", work))
     assert not (tmp_path.parent / "elsewhere").exists()
+
+
+def test_an_exchange_goes_on_by_one_reading_of_its_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked, and what is renamed then, is of one marker."""
+    work = WorkDirectory(str(tmp_path / "locations.bkctl-rebuild"))
+    work.prepare("database")
+    (tmp_path / "old").mkdir()
+    Path(work.at("database/IDENTITY")).write_text("new")
+    found = {"backup": "old", "identity": "new", "fingerprint": "", "result": {}}
+    Path(work.at("swap.json")).write_text(json.dumps(found))
+    reads: list[str] = []
+
+    def noted(path: str) -> dict[str, Any] | None:
+        reads.append(path)
+        return read_json(path)
+
+    monkeypatch.setattr(swap, "read_json", noted)
+    swap.finish_exchange(swap.Swap(str(tmp_path), "locations", work))
+    assert (tmp_path / "locations").is_dir(), "between the two renames: the new one is put in place"
+    assert reads == [work.at("swap.json")]
 
 
 def test_a_work_directory_is_its_users_alone(tmp_path: Path) -> None:
