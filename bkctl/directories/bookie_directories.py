@@ -13,6 +13,7 @@ from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.config.server_keys.journal import DirectorySettings
 from bkctl.directories.cookie_rules import DirectoryFacts
 from bkctl.directories.half_converted import refuse_half_converted
+from bkctl.directories.half_rebuilt import is_half_rebuilt
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.scan.directory import COOKIE_NAME, CURRENT, current, inspect_directory, read_small
 from bkctl.storage_kinds import DEFAULT, StorageKind, kind_in, short_names
@@ -73,6 +74,7 @@ def directory_facts(
         _read_cookie(filesystem, join(path, COOKIE_NAME)) if COOKIE_NAME in names else None,
         is_empty=holds_nothing(names),
         holds_data=bool(found.logs or found.journals or found.indexes),
+        is_half_rebuilt=is_half_rebuilt(filesystem, path),
     )
 
 

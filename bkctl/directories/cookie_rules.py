@@ -44,13 +44,14 @@ class DirectoryFacts:
     """One configured directory, without ``current``.
 
     ``is_empty``: nothing but a cookie is in it, or it is not there. ``holds_data``: journals, entry logs or
-    indexes are.
+    indexes are. ``is_half_rebuilt``: a rebuild of the lost disk was cut off before it had the cookie.
     """
 
     path: str
     cookie: Cookie | None
     is_empty: bool
     holds_data: bool = False
+    is_half_rebuilt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,13 @@ def _without_a_stored_cookie(
 
 
 def _lost(missing: Sequence[DirectoryFacts], stored: Sequence[StoredCookie]) -> str:
+    half = [directory.path for directory in missing if directory.is_half_rebuilt]
+    if half:
+        return (
+            f"{', '.join(half)}: no cookie (current/VERSION): a rebuild of what bookie {stored[-1].bookie} "
+            "lost was cut off. Run `bkctl bookie rebuild` again; the cookie alone would let the bookie deny "
+            "what was there"
+        )
     paths = ", ".join(directory.path for directory in missing)
     return (
         f"{paths}: no cookie (current/VERSION), but bookie {stored[-1].bookie} is known to the metadata "

@@ -549,14 +549,6 @@ def test_a_fault_is_named(run_cli: Run, bookie: DoctoredBookie, fault: Fault) ->
     assert "checks: " in said
 
 
-def test_the_path_of_a_database_stands_once(run_cli: Run, bookie: DoctoredBookie) -> None:
-    unreadable_database(bookie)
-    _, rows, _ = examined(run_cli, bookie.root, "--only", "databases")
-    (row,) = rows
-    assert row["path"] == f"{bookie.ledgers}/locations"
-    assert row["found"].startswith("locations: RocksDB CURRENT at offset 0: expected ")
-
-
 def test_a_digest_that_fails_in_a_mapped_log(run_cli: Run, bookie: DoctoredBookie) -> None:
     """The map accounts for all bytes: the quick look passes, the index check and --deep find it."""
     overwrite(bookie.ledgers / "0.log", 60_000, b"\x55" * 8)

@@ -142,9 +142,10 @@ def _run(
 def _intents(lost: LostDisk, store: MetadataStore) -> list[Intent]:
     """Return what a rebuild may change, for its undo."""
     from bkctl.admin.repairs.repair_journal import changes_database, changes_file
+    from bkctl.directories.half_rebuilt import MARKER_NAME
     from bkctl.scan.directory import COOKIE_NAME, current
     from bkctl.scan.index_databases import LEDGERS
-    from bkctl.server.life.lost_disk import MARKER_NAME, mark_files
+    from bkctl.server.life.lost_disk import mark_files
 
     folders = [current(one.path) for one in lost.directories]
     places = [one for one in (*lost.directories, *lost.survivors) if one.number >= 0]

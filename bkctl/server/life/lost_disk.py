@@ -20,14 +20,15 @@ next start. So there every ledger gets a row in limbo that the metadata place th
 
 The order is: a marker in each new directory, rows (synced), last marks, cookies, markers away. A run that was
 killed leaves directories without a cookie, on which no bookie starts. The marker in them shows the next run
-that it may use them again.
+that it may use them again, and which other directories had lost their rows before the first one
+(:mod:`bkctl.directories.half_rebuilt`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from posixpath import join
 
@@ -39,6 +40,7 @@ from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.config.bookie import BookieConfig
 from bkctl.directories.cookie_rules import DirectoryFacts, StoredCookie, cookie_of, decide
 from bkctl.directories.exchanged_disks import refuse_exchanged_disks
+from bkctl.directories.half_rebuilt import MARKER_NAME, encode_marker, lost_before
 from bkctl.directories.placement import LedgerDirectory
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
 from bkctl.kvstore.base import KeyValueStore, Operation, Put, note_written
@@ -50,8 +52,6 @@ from bkctl.server.life.identity import SystemHostNames, bookie_id, candidate_ids
 from bkctl.server.life.lost_index_files import LimboFiles, LostIndexFiles
 from bkctl.vfs import WritableFileSystem
 
-#: In a new directory until it has its cookie.
-MARKER_NAME = "REBUILDING"
 _BATCH_ROWS = 10_000
 
 #: Opens, or makes, the ``ledgers`` database in a directory.
@@ -86,6 +86,8 @@ class LostDisk:
     #: The places of the journal directories that are lost, of so many.
     lost_journals: tuple[int, ...] = ()
     journal_directories: int = 1
+    #: Survivors, by the places of their databases, that had lost their rows before a run that was cut off.
+    rowless_before: tuple[str, ...] = ()
     #: Of a storage over index files, which has no databases: where its files are and were.
     index_files: LostIndexFiles | None = None
 
@@ -136,6 +138,7 @@ def find_lost_disk(config: BookieConfig, metadata: MetadataStore, filesystem: Wr
     lost_journals = tuple(number for number, path in enumerate(journals) if path in new)
     shape = _of_databases if config.storage_kind.has_databases else _of_index_files
     return shape(
+        filesystem,
         config,
         new,
         LostDisk(
@@ -160,17 +163,26 @@ def _left(config: BookieConfig, new: Sequence[str]) -> list[LedgerDirectory]:
     ]
 
 
-def _of_databases(config: BookieConfig, new: Sequence[str], lost: LostDisk) -> LostDisk:
+def _of_databases(
+    filesystem: WritableFileSystem, config: BookieConfig, new: Sequence[str], lost: LostDisk
+) -> LostDisk:
     places = zip(config.directories.ledgers, config.directories.index_places, strict=True)
     survivors = [
         NewDirectory(path, number, index)
         for number, (path, index) in enumerate(places)
         if lost.lost_journals and path not in new
     ]
-    return replace(lost, directories=_placed(config, new), survivors=tuple(survivors))
+    return replace(
+        lost,
+        directories=_placed(config, new),
+        survivors=tuple(survivors),
+        rowless_before=lost_before(filesystem, map(current, new), [current(one.index) for one in survivors]),
+    )
 
 
-def _of_index_files(config: BookieConfig, new: Sequence[str], lost: LostDisk) -> LostDisk:
+def _of_index_files(
+    filesystem: WritableFileSystem, config: BookieConfig, new: Sequence[str], lost: LostDisk
+) -> LostDisk:
     """Return the lost directories of a storage that has its files in any of them.
 
     Raises RefusedError where only indexes are lost, which the logs give back.
@@ -182,10 +194,12 @@ def _of_index_files(config: BookieConfig, new: Sequence[str], lost: LostDisk) ->
             f"{gone[0]} is new, and the entry logs are all there: a lost index is rebuilt from them (bkctl "
             "cookie create, bkctl index rebuild)"
         )
+    there = tuple(current(path) for path in indexes if path not in new)
     files = LostIndexFiles(
-        tuple(current(path) for path in indexes if path not in new),
+        there,
         tuple(map(current, gone)),
         tuple(current(path) for path in ledgers if path in new),
+        lost_before(filesystem, map(current, new), there),
     )
     survivors = [NewDirectory(path) for path in ledgers if lost.lost_journals and path not in new]
     return replace(
@@ -263,6 +277,7 @@ class DiskRebuild:
         rows, fs = RebuiltRows(), self._fs
         places = ((one.number, join(current(one.index), LEDGERS)) for one in self._lost.survivors)
         rowless = {number for number, path in places if not is_key_value_store(fs, path)}
+        rowless |= self._rowless_before
         for _ in self._rows(rows, rowless) if self._files is None else self._file_rows(rows):
             pass
         return rows
@@ -280,8 +295,16 @@ class DiskRebuild:
 
     def steps(self, rows: RebuiltRows) -> Iterator[Callable[[], None]]:
         """Yield what makes something durable, one after the other; a kill may come between any two."""
+        marker = b""
+
+        def mark(one: NewDirectory) -> None:
+            nonlocal marker
+            # All of them before the first one is made: a run that is cut off may leave one alone.
+            marker = marker or encode_marker(self._lost_rows())
+            self._mark(one, marker)
+
         for one in self._lost.directories:
-            yield lambda one=one: self._mark(one)  # type: ignore[misc]
+            yield lambda one=one: mark(one)  # type: ignore[misc]
         if self._files is None:
             yield lambda: self._write_rows(rows)
         else:
@@ -295,11 +318,27 @@ class DiskRebuild:
         for one in self._lost.directories:
             yield lambda one=one: self._unmark(one)  # type: ignore[misc]
 
-    def _mark(self, directory: NewDirectory) -> None:
+    def _lost_rows(self) -> list[str]:
+        """Return the directories that are there and have lost their rows, or had before a run was cut off."""
+        if self._files is not None:
+            return self._files.lost
+        found = list(self._lost.rowless_before)
+        for one in self._lost.survivors:
+            with closing(self._open(join(current(one.index), LEDGERS))) as store:
+                if store.never_written:
+                    found.append(current(one.index))
+        return found
+
+    @property
+    def _rowless_before(self) -> set[int]:
+        before = self._lost.rowless_before
+        return {one.number for one in self._lost.survivors if current(one.index) in before}
+
+    def _mark(self, directory: NewDirectory, content: bytes) -> None:
         path = current(directory.path)
         if self._fs.status(path) is None:
             self._fs.make_directories(path)
-        self._fs.replace(join(path, MARKER_NAME), b"bkctl bookie rebuild writes rows here\n")
+        self._fs.replace(join(path, MARKER_NAME), content)
 
     def _write_rows(self, rows: RebuiltRows) -> None:
         stores: dict[int, KeyValueStore] = {}
@@ -310,7 +349,14 @@ class DiskRebuild:
                     stores[one.number] = self._open(join(current(one.index), LEDGERS))
                     batches[one.number] = []
             rowless = {one.number for one in self._lost.survivors if stores[one.number].never_written}
-            for number, ledger, key in self._rows(rows, rowless):
+            for number, ledger, key in self._rows(rows, rowless | self._rowless_before):
+                if (
+                    number in self._rowless_before - rowless
+                    and not self._lost.is_written_to_lost_journal(ledger)
+                    and stores[number].get(encode_ledger_key(ledger)) is not None
+                ):
+                    # The run that was cut off made it, or it was never lost.
+                    continue
                 batches[number].append(_limbo_row(stores[number], ledger, key))
                 if len(batches[number]) >= _BATCH_ROWS:
                     stores[number].write(batches[number], sync=True)

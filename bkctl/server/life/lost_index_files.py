@@ -34,12 +34,14 @@ class LostIndexFiles:
     """Directories of files (``current``) of a bookie over index files that lost some.
 
     ``there`` are the index directories that still are, ``new`` those that were lost, ``new_logs`` the ledger
-    directories that were.
+    directories that were. ``lost_before`` are those of ``there`` that had lost their files before a run that
+    was cut off.
     """
 
     there: tuple[str, ...]
     new: tuple[str, ...]
     new_logs: tuple[str, ...]
+    lost_before: tuple[str, ...] = ()
 
     @property
     def made_in(self) -> tuple[str, ...]:
@@ -65,7 +67,15 @@ class LimboFiles:
     @property
     def were_lost(self) -> bool:
         """Whether a directory that is there has no trace of a file: it has lost them, or never had one."""
-        return any(not was_written(self._fs, [directory]) for directory in self._directories.there)
+        return bool(self.lost)
+
+    @property
+    def lost(self) -> list[str]:
+        """The directories that are there, of which that is so now or was before a run that was cut off."""
+        files = self._directories
+        return [
+            path for path in files.there if path in files.lost_before or not was_written(self._fs, [path])
+        ]
 
     @property
     def made_first(self) -> tuple[str, ...]:

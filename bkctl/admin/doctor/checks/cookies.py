@@ -16,10 +16,12 @@ from bkctl.codec.cookie import Cookie
 from bkctl.directories.bookie_directories import holds_nothing
 from bkctl.directories.cookie_rules import DirectoryFacts, cookie_of, decide
 from bkctl.directories.half_converted import is_half_converted
+from bkctl.directories.half_rebuilt import is_half_rebuilt
 from bkctl.errors import BkctlError
 from bkctl.scan.directory import COOKIE_NAME
 
 CHECK = "cookies"
+_REBUILD_AGAIN = "run 'bkctl bookie rebuild' again, with the bookie's configuration"
 
 
 def check_cookies(exam: Examination) -> Iterator[Finding]:
@@ -238,8 +240,14 @@ def _difference(
 
 def _missing(exam: Examination, place: Place, wanted: Cookie) -> Finding:
     empty = holds_nothing(exam.filesystem.names(place.path))
-    good = _good_file(exam)
-    if empty:
+    step = cookie_steps.of_missing_file(place.path, _good_file(exam), is_empty=empty, look=_diff(exam))
+    if is_half_rebuilt(exam.filesystem, place.path):
+        # Behind the cookie alone a bookie would deny what was there.
+        found = "no cookie in a directory whose rebuild was cut off before all of it was done"
+        step = not_ended(_REBUILD_AGAIN)
+        if exam.config is not None:
+            step = ended_by(("bookie", "rebuild", *exam.command_options, "--yes"))
+    elif empty:
         found = "empty and without a cookie: a disk that is not mounted, was replaced or emptied, or is new"
     else:
         found = "no cookie in a directory that holds data"
@@ -249,7 +257,7 @@ def _missing(exam: Examination, place: Place, wanted: Cookie) -> Finding:
         Severity.ERROR,
         found,
         f"the cookie of bookie {wanted.bookie_host} in {COOKIE_NAME}",
-        cookie_steps.of_missing_file(place.path, good, is_empty=empty, look=_diff(exam)),
+        step,
         dir=place.path,
         path=join(place.path, COOKIE_NAME),
     )

@@ -31,12 +31,13 @@ from bkctl.codec.ledger_data import (
 from bkctl.codec.ledger_metadata import Segment
 from bkctl.config.bookie import BookieConfig
 from bkctl.config.loader import load
+from bkctl.directories.half_rebuilt import MARKER_NAME
 from bkctl.errors import RefusedError
 from bkctl.kvstore.base import Put
 from bkctl.kvstore.memory import MemoryStore
 from bkctl.metadata.api import MetadataStore
 from bkctl.metadata.uri import open_metadata_store
-from bkctl.server.life.lost_disk import MARKER_NAME, DiskRebuild, LostDisk, RebuiltRows, find_lost_disk
+from bkctl.server.life.lost_disk import DiskRebuild, LostDisk, RebuiltRows, find_lost_disk
 from bkctl.types import LedgerState
 from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.engine_rig import entry_body

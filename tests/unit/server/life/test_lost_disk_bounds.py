@@ -23,6 +23,10 @@ from bkctl.codec.file_info import (
 )
 from bkctl.codec.last_id import decode_last_id
 from bkctl.codec.ledger_data import LedgerData, encode_ledger_data, encode_ledger_key
+from bkctl.directories.bookie_directories import examine
+from bkctl.directories.cookie_rules import cookie_of, decide
+from bkctl.directories.half_rebuilt import MARKER_NAME
+from bkctl.directories.stored_cookies import read_stored
 from bkctl.engine.interleaved_storage.index_files import IndexFiles
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.kvstore.base import Put
@@ -30,7 +34,7 @@ from bkctl.kvstore.memory import MemoryStore
 from bkctl.metadata.api import RegistrationMode
 from bkctl.scan.directory import REPAIRS_NAME
 from bkctl.server.life import lost_disk, lost_index_files
-from bkctl.server.life.lost_disk import MARKER_NAME, RebuiltRows
+from bkctl.server.life.lost_disk import RebuiltRows
 from bkctl.server.life.lost_index_files import LimboFiles, LostIndexFiles
 from bkctl.vfs.memory import MemoryFileSystem
 from tests.support.engine_rig import entry_body
@@ -450,3 +454,92 @@ def test_over_index_files_an_empty_file_names_no_log(machine: Machine) -> None:
     machine.fs.replace(f"/l0/current/{index_path(2)}", b"")
     machine.rebuild().run()
     assert decode_last_id(machine.fs.files["/l1/current/lastId"]) == 7
+
+
+# --- a run that was cut off, and whose record is gone -------------------------------------------------------
+
+
+class _CutOffError(Exception):
+    """Ends a run in the middle of its rows."""
+
+
+def cut_off(monkeypatch: pytest.MonkeyPatch, kind: type[MemoryStore] | type[IndexFiles], name: str) -> None:
+    """Let a run write one batch with anything in it, and end at the next one."""
+    write, done = getattr(kind, name), list[object]()
+
+    def once(self: object, batch: dict[object, object], **how: bool) -> None:
+        if batch and done:
+            raise _CutOffError
+        write(self, batch, **how)
+        done.extend(batch)
+
+    monkeypatch.setattr(kind, name, once)
+
+
+def without_words(machine: Machine) -> None:
+    """Make the marker one of an older version."""
+    machine.fs.replace(f"/j/current/{MARKER_NAME}", b"bkctl bookie rebuild writes rows here\n")
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_rows_that_were_lost_are_still_lost_behind_a_run_that_was_cut_off(
+    monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    """A directory with some of its rows again was taken for one that has lost none."""
+    machine = with_two_journals(journal_lost())
+    with monkeypatch.context() as patch:
+        patch.setattr(lost_disk, "_BATCH_ROWS", 1)
+        cut_off(patch, MemoryStore, "write")
+        for ledger in (0, 2, 4):
+            machine.store.ledgers.delete_ledger(ledger, 0)
+        with pytest.raises(_CutOffError):
+            machine.rebuild().run()
+    assert sorted(machine.rows("/l1")) == [1]
+    if older:
+        without_words(machine)
+    machine.fs = machine.fs.crash()
+    assert machine.rebuild().run().ledgers["/l1"]
+    assert sorted(machine.rows("/l1")) == [1, 5, 7]
+
+
+def test_a_row_that_is_there_is_left_alone_behind_an_older_marker() -> None:
+    """It does not say which rows were lost: those that are gone are made, and no other is changed."""
+    machine = with_two_journals(journal_lost())
+    row = LedgerData(fenced=False, master_key=b"k" * 20)
+    store = machine.databases["/l1/current/ledgers"] = MemoryStore(path="/l1/current/ledgers")
+    store.write([Put(encode_ledger_key(1), encode_ledger_data(row))], sync=True)
+    without_words(machine)
+    machine.rebuild().run()
+    rows = machine.rows("/l1")
+    assert sorted(rows) == [1, 5, 7]
+    assert rows[1] == row
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_index_files_that_were_lost_are_still_lost_behind_a_run_that_was_cut_off(
+    monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    machine = with_two_journals(journal_lost(), ledgerStorageClass=SORTED)
+    give_file(machine, "/l1", 100, FileInfoHeader(1, b"k" * 20))
+    with monkeypatch.context() as patch:
+        patch.setattr(lost_index_files, "_BATCH_FILES", 1)
+        cut_off(patch, IndexFiles, "write_headers")
+        with pytest.raises(_CutOffError):
+            machine.rebuild().run()
+    assert sorted(ledger for _, ledger in headers(machine)) == [0, 100]
+    if older:
+        without_words(machine)
+    machine.fs = machine.fs.crash()
+    assert machine.rebuild().ledgers() == [0, 1, 2, 4, 5, 7]
+    machine.rebuild().run()
+    assert sorted(ledger for _, ledger in headers(machine)) == [0, 1, 2, 4, 5, 7, 100]
+
+
+def test_a_start_says_that_a_rebuild_was_cut_off(machine: Machine) -> None:
+    """No disk has to be mounted, and the cookie alone would be the wrong help."""
+    directories = machine.config.directories
+    next(machine.rebuild().steps(RebuiltRows()))()
+    wanted = cookie_of(ME, directories, machine.store.layout.instance_id())
+    stored = read_stored(machine.store.cookies, [ME])
+    with pytest.raises(RefusedError, match=r"/l1: no cookie .*: a rebuild .* was cut off"):
+        decide(wanted, examine(machine.fs, directories), stored, allow_expansion=False)
