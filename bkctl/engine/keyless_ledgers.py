@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from bkctl.engine.gc.ports import LedgerDirectory
 from bkctl.errors import BkctlError, CorruptionError
+from bkctl.reporting import counted
 
 _log = logging.getLogger(__name__)
 
@@ -122,18 +123,17 @@ class KeylessLedgers:
         kept, skipped = self.kept, self.skipped
         if kept:
             _log.warning(
-                "%d ledgers have entries in the journals, and neither a row nor a key that can be read, the"
-                " first: %d; they are fenced and in limbo until 'bkctl ledger repair' or 'bkctl index limbo"
-                " --clear'",
-                len(kept),
+                "entries of %s are in the journals, and neither a row nor a key that can be read, the first:"
+                " %d; fenced and in limbo until 'bkctl ledger repair' or 'bkctl index limbo --clear'",
+                counted(len(kept), "ledger"),
                 kept[0],
             )
         if skipped:
             known = self._placed is not None
             _log.log(
                 logging.INFO if known else logging.WARNING,
-                "records of %d ledgers without a row and a key were left out, the first: %d; %s",
-                len(skipped),
+                "records of %s without a row and a key were left out, the first: %d; %s",
+                counted(len(skipped), "ledger"),
                 skipped[0],
                 "the metadata do not place them here"
                 if known

@@ -11,6 +11,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.engine.keyless_ledgers import KeylessLedgers
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.engine.replay_report import ReplayReport
+from bkctl.reporting import counted
 
 _log = logging.getLogger(__name__)
 
@@ -92,9 +93,9 @@ class ReplayedLedgers:
                 added += 1
         if added:
             _log.warning(
-                "of %d ledgers that the metadata place here nothing is left in index and journals; they are"
-                " fenced and in limbo until 'bkctl ledger repair' or 'bkctl index limbo --clear'",
-                added,
+                "of %s that the metadata place here nothing is left in index and journals; fenced and in"
+                " limbo until 'bkctl ledger repair' or 'bkctl index limbo --clear'",
+                counted(added, "ledger"),
             )
 
     def set_ledger_limbo(self, ledger: int) -> None:

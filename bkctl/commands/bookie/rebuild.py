@@ -14,6 +14,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from bkctl.admin.repairs.repair_journal import Intent
@@ -198,8 +199,8 @@ def _rebuild(store: MetadataStore, lost: LostDisk, advance: Callable[[int], None
 def _say(lost: LostDisk, unreadable: int, *, dry_run: bool) -> None:
     if unreadable:
         typer.echo(
-            f"bkctl: the metadata of {unreadable} ledgers do not decode: they are in limbo here as well, "
-            "wherever they belong",
+            f"bkctl: the metadata of {counted(unreadable, 'ledger')} do not decode: in limbo here as well, "
+            "wherever that belongs",
             err=True,
         )
     if lost.index_files is not None and not dry_run:

@@ -17,6 +17,7 @@ from bkctl.allocator import give_freed_memory_back, share_arenas
 from bkctl.config.bookie import BookieConfig
 from bkctl.errors import BkctlError
 from bkctl.metadata.api import RegistrationEndedError
+from bkctl.reporting import counted
 from bkctl.server.life import cyclic_collector
 from bkctl.server.life.bookie_service import BookieService, StartReport
 from bkctl.server.life.event_loop import loop_name, new_event_loop
@@ -182,12 +183,12 @@ async def _until_ended(ended: asyncio.Future[signal.Signals], manager: ServiceMa
 def _log_serving(report: StartReport, loop: str) -> None:
     recovery = report.recovery
     _log.info(
-        "bookie %s serves port %d (%s loop), replayed %d entries of %d journals in %.2f s",
+        "bookie %s serves port %d (%s loop), replayed %s of %s in %.2f s",
         report.bookie,
         report.port,
         loop,
-        recovery.entries,
-        recovery.journals,
+        counted(recovery.entries, "entry", "entries"),
+        counted(recovery.journals, "journal"),
         recovery.seconds,
         extra={
             "event": "serving",
