@@ -51,6 +51,8 @@ class BookieAudits:
         self._rests = office.rests
         #: When all bookies are audited without a reason; at first at once.
         self._check_at_s: float | None = office.clock.monotonic()
+        #: When they are audited once more because some were lost; an earlier audit does not do for that one.
+        self._follow_up_at_s: float | None = None
         self._tell_the_others()
 
     async def run(self) -> None:
@@ -88,8 +90,10 @@ class BookieAudits:
             # switch wakes this watch.
             return
         now_s = office.clock.monotonic()
-        is_due = self._check_at_s is not None and now_s >= self._check_at_s and lost.due_s is None
+        is_due = any(now_s >= at_s for at_s in self._times()) and lost.due_s is None
         if self._audit is None and (lost.time_is(now_s) or is_due):
+            if self._follow_up_at_s is not None and now_s >= self._follow_up_at_s:
+                self._follow_up_at_s = None
             interval_s = office.settings.bookie_check_interval_s
             self._check_at_s = now_s + interval_s if interval_s else None
             self._audit = asyncio.create_task(self._audit_bookies())
@@ -97,11 +101,15 @@ class BookieAudits:
 
     def _seconds_left(self) -> float | None:
         """Return how long nothing is to be done, unless something happens."""
-        times = [self._lost.due_s]
-        if self._audit is None and self._lost.due_s is None:
-            times.append(self._check_at_s)
-        wanted = [at_s for at_s in times if at_s is not None]
+        due_s = self._lost.due_s
+        wanted = [] if due_s is None else [due_s]
+        if self._audit is None and due_s is None:
+            wanted = self._times()
         return min(wanted) - self._office.clock.monotonic() if wanted else None
+
+    def _times(self) -> list[float]:
+        """Return when bookies are audited without being asked."""
+        return [at_s for at_s in (self._check_at_s, self._follow_up_at_s) if at_s is not None]
 
     async def _look(self) -> None:
         """Give ``lost`` everything that is known now."""
@@ -137,5 +145,4 @@ class BookieAudits:
             self._tell_the_others()
         self._lost.audited()
         if gone:
-            follow_up_s = self._office.clock.monotonic() + FOLLOW_UP_S
-            self._check_at_s = min(follow_up_s, self._check_at_s or follow_up_s)
+            self._follow_up_at_s = self._office.clock.monotonic() + FOLLOW_UP_S

@@ -153,6 +153,29 @@ def test_a_lost_bookie_that_a_recovery_names_behind_the_audit_is_marked() -> Non
     asyncio.run(scenario())
 
 
+def test_an_audit_that_somebody_asks_for_does_not_take_the_place_of_the_one_behind_a_loss() -> None:
+    async def scenario() -> None:
+        settings = AuditorSettings(bookie_check_interval_s=0)
+        async with audited_cluster((A, B, C), settings) as (cluster, running):
+            ledgers = cluster.store.ledgers
+            ledgers.create_ledger(1, ledger_metadata((B, C), state=LedgerState.IN_RECOVERY))
+            cluster.go(A)
+            await running.audited(2)
+            cluster.store.underreplication.set_lost_bookie_recovery_delay(0)
+            await running.audited(3)
+            version = ledgers.read_ledger(1).version
+            ledgers.update_ledger(1, ledger_metadata((B, C), (B, A)), version)
+            await running.time.until_somebody_waits(FOLLOW_UP_S)
+            await running.time.pass_by(FOLLOW_UP_S)
+            await running.audited(4)
+            assert cluster.marks() == {1: (A,)}
+            await running.time.pass_by(10 * FOLLOW_UP_S)
+            await asyncio.sleep(0.05)
+            assert running.audits == 4
+
+    asyncio.run(scenario())
+
+
 def test_two_are_lost_at_once() -> None:
     async def scenario() -> None:
         async with audited_cluster((A, B, C), DELAYED) as (cluster, running):
