@@ -6,12 +6,15 @@ and no collector of surplus replicas, which Java's bookies have, deletes copies 
 bookie; a ledger whose lock another process holds is left to that process. When a mark names only bookies that
 have left the ledger, it is deleted, by the version that was read under the lock; a mark that was changed
 since then stays.
+
+A copy that had chosen a bookie while it was writable names it only when it is over. So a ledger whose lock
+somebody has waits as well, while a bookie that leaves and is up has entries of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from random import Random
@@ -23,7 +26,7 @@ from bkctl.clock import Clock, SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError, ConnectionFailedError, CorruptionError, UsageError
 from bkctl.metadata.api import MetadataStore, NoClusterError
-from bkctl.metadata.autorecovery_api import Taken
+from bkctl.metadata.autorecovery_api import LockHolder, Taken
 from bkctl.replication.auditor_office import LedgerRow
 from bkctl.replication.bookie_check import named_bookies
 from bkctl.replication.ledger_move import LedgerMove, MoveSettings
@@ -93,25 +96,27 @@ class BookieMove:
         return self._bytes_written + sum(one.counts.bytes_written for one in self._at_work)
 
     async def groups(
-        self, only: Sequence[int] | None = None, *, recoveries: bool = False
+        self, only: Sequence[int] | None = None, *, recoveries: bool = False, locked: Container[int] = ()
     ) -> AsyncIterator[list[LedgerRow]]:
         """Yield the ledgers that name the bookies or whose metadata cannot be read, some at a time.
 
-        With ``recoveries`` those that are being recovered as well. A listing that ends without an error is
-        complete.
+        With ``recoveries`` those that are being recovered as well, and those that are ``locked``. A listing
+        that ends without an error is complete.
         """
         ledgers, in_thread = self._store.ledgers, self._client.in_thread
         rows = iter(
             await in_thread(lambda: ledgers.read_ledgers(ledgers.ledgers() if only is None else sorted(only)))
         )
         while group := await in_thread(lambda: list(islice(rows, GROUP))):
-            yield [row for row in group if self._concerns(row, recoveries=recoveries)]
+            yield [row for row in group if self._concerns(row, recoveries=recoveries, locked=locked)]
 
-    def _concerns(self, row: LedgerRow, *, recoveries: bool) -> bool:
-        stored = row[1]
+    def _concerns(self, row: LedgerRow, *, recoveries: bool, locked: Container[int]) -> bool:
+        ledger, stored = row
         if stored is None or isinstance(stored, CorruptionError):
             return stored is not None
-        return self.names(stored.metadata) or (recoveries and _is_being_recovered(stored.metadata))
+        if self.names(stored.metadata) or ledger in locked:
+            return True
+        return recoveries and _is_being_recovered(stored.metadata)
 
     def names(self, metadata: LedgerMetadata) -> bool:
         """Return whether a ledger's metadata name one of the bookies."""
@@ -128,9 +133,13 @@ class BookieMove:
         ready: set[asyncio.Task[MovedLedger | None]] = set()
         self._store.registration.add_session_listener(self._sessions)
         try:
-            async for group in self.groups(only, recoveries=not rehearse):
+            # Read before the metadata: a copy whose lock is gone by now has named its bookies by then.
+            marks = self._store.underreplication
+            locked = {} if rehearse else await self._client.in_thread(marks.locks)
+            async for group in self.groups(only, recoveries=not rehearse, locked=locked):
                 for row in group:
-                    running.add(asyncio.create_task(self._one(row, rehearse=rehearse)))
+                    holder = locked.get(row[0])
+                    running.add(asyncio.create_task(self._one(row, holder, rehearse=rehearse)))
                     if len(running) >= self._at_once:
                         ready, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     while ready:
@@ -154,8 +163,8 @@ class BookieMove:
             await asyncio.gather(*running, *ready, return_exceptions=True)
             self._store.registration.remove_session_listener(self._sessions)
 
-    async def _one(self, row: LedgerRow, *, rehearse: bool) -> MovedLedger | None:
-        """Move one ledger; None for one that has nothing to do with the bookies."""
+    async def _one(self, row: LedgerRow, holder: LockHolder | None, *, rehearse: bool) -> MovedLedger | None:
+        """Move one ledger, whose lock ``holder`` has; None for one that has nothing to do with them."""
         ledger, stored = row
         if isinstance(stored, CorruptionError):
             reason = f"its metadata cannot be read: {stored}"
@@ -164,6 +173,9 @@ class BookieMove:
             return await self._new_move(ledger).run(rehearse=True)
         try:
             named = stored is not None and self.names(stored.metadata)
+            if not named and holder is not None and await self._new_move(ledger).may_be_copied_to_leaving():
+                reason = f"{holder.host} is at work on it, and may name bookies that leave when it is done"
+                return MovedLedger(ledger, MoveOutcome.BUSY, reason)
             if not named and not await self._new_move(ledger).concerns():
                 return None
             return await self._under_lock(ledger)

@@ -50,7 +50,7 @@ from bkctl.replication.rate import ByteRate
 from bkctl.replication.source_probe import UNPROVED_MAX, SourceProbeMachine, UnprovedEntry
 from bkctl.replication.steps import Steps
 from bkctl.replication.target_choice import TargetChoiceMachine
-from bkctl.types import LedgerState
+from bkctl.types import DigestType, LedgerState
 
 #: Every entry is read, not only the first and the last.
 _EVERY_ENTRY = 100
@@ -170,10 +170,21 @@ class LedgerMove:
         metadata = view.stored.metadata
         if metadata.state is not LedgerState.IN_RECOVERY:
             return False
+        return await self._may_have_entries(view.access, metadata.segments[-1].first_entry)
+
+    async def may_be_copied_to_leaving(self) -> bool:
+        """Return whether whoever has the ledger's lock may be copying entries to bookies that leave.
+
+        A copy names its target only when all entries are there. No digest is needed to see that some are.
+        """
+        return await self._may_have_entries(LedgerAccess(self.ledger, DigestType.DUMMY, b""), 0)
+
+    async def _may_have_entries(self, access: LedgerAccess, first_entry: int) -> bool:
+        """Return whether a bookie that leaves and is up has entries from one on, or does not answer."""
         registered = await self._steps.registered()
         for bookie in sorted(self._leaving.intersection(registered.everyone)):
-            newest = cast("int | None", await self._steps.run(NewestEntryMachine(view.access, bookie)))
-            if newest is None or newest >= metadata.segments[-1].first_entry:
+            newest = cast("int | None", await self._steps.run(NewestEntryMachine(access, bookie)))
+            if newest is None or newest >= first_entry:
                 return True
         return False
 

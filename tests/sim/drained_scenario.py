@@ -21,6 +21,7 @@ from bkctl.codec.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from bkctl.errors import BkctlError, ConnectionFailedError
 from bkctl.metadata.api import StoredLedger
 from bkctl.metadata.store import TreeMetadataStore
+from bkctl.replication.bookie_check import named_bookies
 from bkctl.replication.bookie_drain import BookieDrain, DrainResult, DrainSettings
 from bkctl.replication.bookie_move import BookieMove
 from bkctl.replication.fragment_copy import FragmentCopyMachine
@@ -290,6 +291,9 @@ class DrainedScenario(AuditedScenario):
             require(without_members(before) == without_members(after), f"{after} was put back over {before}")
             self.outside.set(LEDGER_PATH, encode_ledger_metadata(after), -1)
             return
+        if self.drains_done:
+            came = self.leaving.intersection(named_bookies(after)) - named_bookies(before)
+            require(not came, f"a drain is done, and {came} are named again: {before} became {after}")
         super()._metadata_written(before, after)
 
     def _check_the_mark(self, path: str, log: CheckLog) -> None:

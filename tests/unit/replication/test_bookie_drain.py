@@ -359,6 +359,48 @@ def test_a_ledger_whose_lock_somebody_has_is_left_to_them_without_a_mark(cluster
     assert cluster.drain().exit_code == 0
 
 
+@pytest.mark.parametrize("has_digest", [True, False])
+def test_a_copy_that_may_name_the_bookie_when_it_is_over_is_waited_for(
+    cluster: DrainedCluster, has_digest: bool
+) -> None:
+    """A worker, or another drain, had chosen the bookie while it was writable."""
+    after = ledger_metadata(("a", "b", "out"))
+    cluster.ledger(1, after)
+    stored = cluster.store.ledgers.read_ledger(1)
+    now = replace(after, segments=(Segment(0, ("a", "b", "c")),))
+    if not has_digest:
+        now = replace(now, digest_type=None, password=None)
+    version = cluster.store.ledgers.update_ledger(1, now, stored.version)
+    _, worker = cluster.session()
+    taken = worker.underreplication.acquire_ledger(1, host="worker", unmarked=True)
+    assert taken is not None
+    result = cluster.drain()
+    assert (result.exit_code, result.cookie_deleted) == (3, False)
+    assert (result.rows[0].outcome, "worker" in result.rows[0].reason) == (MoveOutcome.BUSY, True)
+    cluster.client.silent.add("out")
+    assert cluster.drain().exit_code == 3  # it does not tell what it has
+    cluster.client.silent.clear()
+    cluster.store.ledgers.update_ledger(1, after, version)
+    worker.underreplication.release(taken)
+    assert (cluster.drain().exit_code, cluster.missing(1)) == (0, [])
+    assert_drained(cluster, [1])
+
+
+@pytest.mark.parametrize("what", ["nothing", "down", "no lock"])
+def test_a_copy_that_has_not_chosen_the_bookie_is_not_waited_for(cluster: DrainedCluster, what: str) -> None:
+    cluster.ledger(1, ledger_metadata(("a", "b", "c")))
+    cluster.client.entries["out", 1, 0] = cluster.client.entries["a", 1, 0]
+    _, worker = cluster.session()
+    if what != "no lock":
+        assert worker.underreplication.acquire_ledger(1, host="worker", unmarked=True) is not None
+    if what == "nothing":
+        cluster.client.lose("out", 1, range(1))
+    elif what == "down":
+        cluster.client.silent.add("out")
+        cluster.go("out", read_only=True)
+    assert cluster.drain().exit_code == 0
+
+
 @pytest.mark.parametrize("call", ["create", "delete"])
 def test_a_lock_that_a_failed_call_has_left_is_no_reason_to_wait(
     cluster: DrainedCluster, call: str, monkeypatch: pytest.MonkeyPatch
