@@ -83,6 +83,8 @@ class BookieMove:
         #: Ledgers whose lock may be there unknown to this process: the call that was to make it failed, or it
         #: was not given back.
         self._strays: set[int] = set()
+        #: Ledgers that are moved now: a lock that was a stray one may be adopted, and is theirs.
+        self._moving: set[int] = set()
         self._entries_written = self._bytes_written = 0
 
     @property
@@ -133,11 +135,14 @@ class BookieMove:
         ready: set[asyncio.Task[MovedLedger | None]] = set()
         self._store.registration.add_session_listener(self._sessions)
         try:
+            await self._give_strays_back()
             # Read before the metadata: a copy whose lock is gone by now has named its bookies by then.
             marks = self._store.underreplication
             locked = {} if rehearse else await self._client.in_thread(marks.locks)
             async for group in self.groups(only, recoveries=not rehearse, locked=locked):
                 for row in group:
+                    # Before the move begins: it may adopt such a lock, and would lose it at once.
+                    await self._give_strays_back()
                     holder = locked.get(row[0])
                     running.add(asyncio.create_task(self._one(row, holder, rehearse=rehearse)))
                     if len(running) >= self._at_once:
@@ -145,7 +150,6 @@ class BookieMove:
                     while ready:
                         if (moved := ready.pop().result()) is not None:
                             yield moved
-                    await self._give_strays_back()
             while running:
                 ready, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 while ready:
@@ -178,6 +182,7 @@ class BookieMove:
                 return MovedLedger(ledger, MoveOutcome.BUSY, reason)
             if not named and not await self._new_move(ledger).concerns():
                 return None
+            self._moving.add(ledger)
             return await self._under_lock(ledger)
         except NoClusterError:
             raise
@@ -185,6 +190,8 @@ class BookieMove:
             return None  # it does not name them, and nobody can recover it
         except BkctlError as error:
             return MovedLedger(ledger, MoveOutcome.FAILED, f"try again: {error}")
+        finally:
+            self._moving.discard(ledger)
 
     def _new_move(self, ledger: int, may_write: Callable[[], bool] = lambda: True) -> LedgerMove:
         return LedgerMove(
@@ -262,7 +269,7 @@ class BookieMove:
 
         The ledgers may need no further try: they were deleted, or somebody else has moved them.
         """
-        for ledger in sorted(self._strays):
+        for ledger in sorted(self._strays - self._moving):
             try:
                 taken = await self._acquire(ledger)
                 if taken is not None:

@@ -425,6 +425,37 @@ def test_a_lock_that_a_failed_call_has_left_is_no_reason_to_wait(
     assert cluster.store.underreplication.replicator_of(1) is None
 
 
+def test_a_lock_that_a_drain_has_without_knowing_it_is_not_taken_from_a_move_at_work(
+    cluster: DrainedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock of the last pass is still there; the move of the ledger adopts it, and keeps it."""
+    cluster.ledger(1, ledger_metadata(("out", "a", "b")))
+    cluster.store.underreplication.prepare()
+    tree, store = cluster.session()
+    look, is_away = tree.get, [True]
+
+    def get(path: str) -> Any:
+        if is_away[0] and "/locks/" in path:
+            raise ConnectionFailedError("no answer")
+        return look(path)
+
+    monkeypatch.setattr(tree, "get", get)
+    holders: list[str | None] = []
+    cluster.client.before_add = lambda _: holders.append(cluster.store.underreplication.replicator_of(1))
+
+    async def run() -> list[MoveOutcome]:
+        client: Any = cluster.client
+        client.store = store
+        move = BookieMove(store, client, ["out"], host="drain")
+        found = [row.outcome async for row in move.moved()]
+        is_away[0] = False
+        return found + [row.outcome async for row in move.moved()]
+
+    assert asyncio.run(run()) == [MoveOutcome.FAILED, MoveOutcome.MOVED]
+    assert set(holders) == {"drain"}
+    assert cluster.store.underreplication.replicator_of(1) is None
+
+
 @pytest.mark.parametrize("state", [LedgerState.CLOSED, LedgerState.IN_RECOVERY])
 def test_a_ledger_that_cannot_be_looked_at_is_left_and_no_cookie_goes(
     cluster: DrainedCluster, state: LedgerState, monkeypatch: pytest.MonkeyPatch
