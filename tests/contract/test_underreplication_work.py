@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -533,6 +534,25 @@ def test_a_candidate_in_the_middle_that_goes_elects_nobody(site: Site, store: Tr
     first.election.resign()
     assert last.elected()
     last.election.resign()
+
+
+def test_a_candidate_that_resigns_while_it_votes_leaves_no_vote(
+    store: TreeMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other one would be elected as long as its session lives."""
+    tree, folder = store._tree, f"{store.root}/underreplication/auditorelection"
+    election = store.auditor_election(A, lambda: None)
+    create = tree.create
+
+    def resign_first(path: str, *args: Any, **how: Any) -> str:
+        if path.startswith(f"{folder}/"):
+            election.resign()
+        return create(path, *args, **how)
+
+    monkeypatch.setattr(tree, "create", resign_first)
+    assert not election.run()
+    assert not tree.children(folder)
+    assert not election.is_elected()
 
 
 def test_with_its_session_the_auditor_loses_its_office(site: Site, store: TreeMetadataStore) -> None:
