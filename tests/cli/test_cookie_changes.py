@@ -15,6 +15,7 @@ from bkctl.admin.cookies import changes
 from bkctl.admin.cookies import in_metadata as online_cookies
 from bkctl.admin.cookies.changes import Action
 from bkctl.codec.cookie import decode_cookie, encode_cookie
+from bkctl.directories.half_rebuilt import MARKER_NAME, encode_marker
 from bkctl.directories.holders import DirectoryLock
 from bkctl.errors import RefusedError
 from bkctl.metadata.api import RegistrationMode
@@ -339,6 +340,19 @@ def test_an_emptied_directory_gets_no_cookie(run_cli: Run, bookie: DoctoredBooki
     assert (result.exit_code, "a lost disk would pass" in result.stderr) == (4, True)
     assert run_cli("cookie", "create", *words, "--force").exit_code == 0
     assert (bookie.ledgers / "VERSION").read_bytes() == encode_cookie(bookie.cookie)
+
+
+def test_a_half_rebuilt_directory_gets_no_cookie(run_cli: Run, bookie: DoctoredBookie) -> None:
+    """The bookie would deny what has no row yet."""
+    cookie = bookie.ledgers / "VERSION"
+    cookie.unlink()
+    (bookie.ledgers / MARKER_NAME).write_bytes(encode_marker(()))
+    words = (bookie.root / "ledgers", "--file", bookie.journal / "VERSION", "--yes")
+    result = run_cli("cookie", "create", *words)
+    assert (result.exit_code, "bkctl bookie rebuild` was cut off here" in result.stderr) == (4, True)
+    assert not cookie.exists()
+    assert run_cli("cookie", "create", *words, "--force").exit_code == 0
+    assert cookie.exists()
 
 
 def test_schemas(run_cli: Run) -> None:

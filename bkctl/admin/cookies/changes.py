@@ -2,7 +2,7 @@
 
 A cookie is what keeps a bookie from serving a disk that is not its own, so a change that would defeat that
 is refused unless it is forced: one that the cookie's own paths do not speak for, and one that would make an
-empty directory pass for one that still has its data.
+empty or half rebuilt directory pass for one that still has its data.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from bkctl.admin.new_file import new_file
 from bkctl.clock import Clock
 from bkctl.codec.cookie import Cookie, decode_cookie
 from bkctl.directories.bookie_directories import holds_nothing
+from bkctl.directories.half_rebuilt import is_half_rebuilt
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, StorageError
 from bkctl.scan.directory import COOKIE_NAME, CURRENT, find_directories, home_of, read_small
 from bkctl.vfs import FileSystem
@@ -120,6 +121,12 @@ def _require_safe(filesystem: FileSystem, file: str, cookie: Cookie, old: bytes 
         raise RefusedError(
             f"{file}: the cookie does not name {home} among its directories ({', '.join(named)}); a bookie "
             "would refuse it. Correct the cookie, or insist with --force"
+        )
+    if old is None and is_half_rebuilt(filesystem, dirname(file)):
+        raise RefusedError(
+            f"{dirname(file)}: `bkctl bookie rebuild` was cut off here, and gives the cookie at its end: "
+            "with one now the bookie would deny the entries whose rows are missing. Run the rebuild again, "
+            "or insist with --force"
         )
     if old is None and _is_empty(filesystem, dirname(file)):
         for other in named:

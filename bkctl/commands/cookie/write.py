@@ -79,8 +79,8 @@ def create_command(
 
     Directories come first, each durable before the next, then the store. Refuses (4) over another cookie,
     while the bookie is registered or a process uses the directory, and where the cookie does not fit: it is
-    another bookie's or cluster's, does not name the directory, or would make an emptied directory pass for
-    one that has its data.
+    another bookie's or cluster's, does not name the directory, or would make an emptied or half rebuilt
+    directory pass for one that has its data.
 
     Examples:
 
