@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from bkctl._kernels._api import RecordPart
 from bkctl.engine.journal.batch import JournalSink
 
 _I32 = struct.Struct(">i")
@@ -51,21 +50,10 @@ class RecordRun:
     ``records`` are length words and bodies in their order, ``count`` of them. ``grants`` are, one behind the
     other, those of adds that stand side by side; to each of them belong in ``lacs`` the highest last add
     confirmed of these adds, in ``counts`` their number, both as columns of native i64. ``as_lists`` makes the
-    same run with an object for each entry. ``parts`` are for who has taken the run apart, and tries again.
+    same run with an object for each entry.
     """
 
-    __slots__ = (
-        "as_lists",
-        "context",
-        "count",
-        "counts",
-        "grants",
-        "lacs",
-        "parts",
-        "records",
-        "sink",
-        "size_bytes",
-    )
+    __slots__ = ("as_lists", "context", "count", "counts", "grants", "lacs", "records", "sink", "size_bytes")
 
     def __init__(
         self,
@@ -88,7 +76,6 @@ class RecordRun:
         self.sink = sink
         self.context = context
         self.as_lists = as_lists
-        self.parts: list[RecordPart] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,11 +115,11 @@ class RunAppender:
         places = table.grants.find(run.grants)
         if places is None:
             return Outcome.NOT_AS_IS
-        if run.parts is None:
-            run.parts = _kernels.split_records(run.grants, run.counts, run.records, table.parts)
+        # Each time it is tried: copies that are held with a run would exceed the bound of held adds.
+        split = _kernels.split_records(run.grants, run.counts, run.records, table.parts)
         whole: RecordPart = (0, run.grants, run.records, run.count)
-        by_storage = _by_home(table.storages, run.parts, whole)
-        by_journal = _by_home(table.journals, run.parts, whole)
+        by_storage = _by_home(table.storages, split, whole)
+        by_journal = _by_home(table.journals, split, whole)
         for storage, parts in by_storage:
             entries = _entries_of(parts)
             if not storage.has_room(_bytes_of(parts) - LENGTH_BYTES * entries, entries):
