@@ -17,6 +17,7 @@ from bkctl.engine.add_run import AddRun, RecordRun, framed
 from bkctl.engine.engine_thread import Actions, logged_failure, report
 from bkctl.engine.held_adds import Outcome
 from bkctl.engine.journal.batch import JournalBatch, JournalSink
+from bkctl.engine.journal.group_writer import LENGTH_WORD_BYTES
 from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import LedgerDescriptor, ledgers_of
 from bkctl.engine.ledger_storage import LedgerStorage
@@ -25,9 +26,6 @@ from bkctl.engine.split_answer import SplitAnswer
 
 #: A lone entry of more bytes is the journal thread's: its write takes longer than the way there and back.
 LENT_BYTES_MAX = 64 << 10
-
-#: In front of every record.
-LENGTH_BYTES = 4
 
 _Home = TypeVar("_Home", Journal, LedgerStorage)
 
@@ -119,23 +117,22 @@ class RunAppender:
         split = _kernels.split_records(run.grants, run.counts, run.records, table.parts)
         whole: RecordPart = (0, run.grants, run.records, run.count)
         by_storage = _by_home(table.storages, split, whole)
-        by_journal = _by_home(table.journals, split, whole)
+        shares = [
+            _Share(journal, [part[2] for part in parts], _bytes_of(parts), _entries_of(parts))
+            for journal, parts in _by_home(table.journals, split, whole)
+        ]
         for storage, parts in by_storage:
             entries = _entries_of(parts)
-            if not storage.has_room(_bytes_of(parts) - LENGTH_BYTES * entries, entries):
+            if not storage.has_room(_bytes_of(parts) - LENGTH_WORD_BYTES * entries, entries):
                 return Outcome.NO_ROOM
-        for journal, parts in by_journal:
-            if not journal.has_room(_bytes_of(parts), _entries_of(parts)):
+        for share in shares:
+            if not share.journal.has_room(share.size_bytes, share.entries):
                 return Outcome.NO_ROOM
         for storage, parts in by_storage:
             for _, grants, records, count in parts:
-                size_bytes = len(records) - LENGTH_BYTES * count
+                size_bytes = len(records) - LENGTH_WORD_BYTES * count
                 storage.put_records(records, count, size_bytes, ledgers_of(grants))
         if self._write_data:
-            shares = [
-                _Share(journal, [part[2] for part in parts], _bytes_of(parts), _entries_of(parts))
-                for journal, parts in by_journal
-            ]
             self._append_shares(run, shares, actions)
         else:
             actions.append(partial(run.sink.journaled, [answer_of(run.sink, run.context, run.count)]))
@@ -149,7 +146,7 @@ class RunAppender:
         """Append a run of a bookie with one directory and one journal; False when there is no room."""
         storage, journal = self._table.storages[0], self._table.journals[0]
         count = len(run.keys)
-        size_bytes = run.size_bytes + LENGTH_BYTES * count
+        size_bytes = run.size_bytes + LENGTH_WORD_BYTES * count
         if not (storage.has_room(run.size_bytes, count) and journal.has_room(size_bytes, count)):
             return False
         storage.put_many(run.keys, run.bodies, run.size_bytes, [each.key_prefix for each in ledgers])
@@ -170,7 +167,7 @@ class RunAppender:
             if not storage.has_room(sum(sizes[index] for index in indices), len(indices)):
                 return False
         for journal, indices in by_journal.items():
-            if not journal.has_room(sum(sizes[index] + LENGTH_BYTES for index in indices), len(indices)):
+            if not journal.has_room(sum(sizes[index] + LENGTH_WORD_BYTES for index in indices), len(indices)):
                 return False
         for storage, indices in by_storage.items():
             bodies = [run.bodies[index] for index in indices]
@@ -179,7 +176,7 @@ class RunAppender:
             shares: list[_Share] = []
             for journal, indices in by_journal.items():
                 bodies = [run.bodies[index] for index in indices]
-                size_bytes = sum(map(len, bodies)) + LENGTH_BYTES * len(bodies)
+                size_bytes = sum(map(len, bodies)) + LENGTH_WORD_BYTES * len(bodies)
                 shares.append(_Share(journal, framed(bodies), size_bytes, len(bodies)))
             self._append_shares(run, shares, actions)
         return True

@@ -128,27 +128,32 @@ def test_one_that_stays_away_is_lost_after_the_delay() -> None:
     asyncio.run(scenario())
 
 
+async def marked_by_the_follow_up(cluster: AuditedCluster, running: RunningAuditor, audits: int) -> None:
+    """A recovery names the lost bookie now: the audit of this number marks it, and is the last one."""
+    ledgers = cluster.store.ledgers
+    version = ledgers.read_ledger(1).version
+    ledgers.update_ledger(1, ledger_metadata((B, C), (B, A)), version)
+    await running.time.until_somebody_waits(FOLLOW_UP_S)
+    await running.time.pass_by(FOLLOW_UP_S)
+    await running.audited(audits)
+    assert cluster.marks() == {1: (A,)}
+    await running.time.pass_by(10 * FOLLOW_UP_S)
+    await asyncio.sleep(0.05)
+    assert running.audits == audits
+
+
 def test_a_lost_bookie_that_a_recovery_names_behind_the_audit_is_marked() -> None:
     """The recovery has chosen it while it was up, and names it when it closes the ledger."""
 
     async def scenario() -> None:
         settings = AuditorSettings(bookie_check_interval_s=0)
         async with audited_cluster((A, B, C), settings) as (cluster, running):
-            ledgers = cluster.store.ledgers
-            ledgers.create_ledger(1, ledger_metadata((B, C), state=LedgerState.IN_RECOVERY))
+            metadata = ledger_metadata((B, C), state=LedgerState.IN_RECOVERY)
+            cluster.store.ledgers.create_ledger(1, metadata)
             cluster.go(A)
             await running.audited(2)
             assert cluster.marks() == {}
-            version = ledgers.read_ledger(1).version
-            ledgers.update_ledger(1, ledger_metadata((B, C), (B, A)), version)
-            await running.time.until_somebody_waits(FOLLOW_UP_S)
-            await running.time.pass_by(FOLLOW_UP_S)
-            await running.audited(3)
-            assert cluster.marks() == {1: (A,)}
-            # That one was the last.
-            await running.time.pass_by(10 * FOLLOW_UP_S)
-            await asyncio.sleep(0.05)
-            assert running.audits == 3
+            await marked_by_the_follow_up(cluster, running, 3)
 
     asyncio.run(scenario())
 
@@ -157,21 +162,13 @@ def test_an_audit_that_somebody_asks_for_does_not_take_the_place_of_the_one_behi
     async def scenario() -> None:
         settings = AuditorSettings(bookie_check_interval_s=0)
         async with audited_cluster((A, B, C), settings) as (cluster, running):
-            ledgers = cluster.store.ledgers
-            ledgers.create_ledger(1, ledger_metadata((B, C), state=LedgerState.IN_RECOVERY))
+            metadata = ledger_metadata((B, C), state=LedgerState.IN_RECOVERY)
+            cluster.store.ledgers.create_ledger(1, metadata)
             cluster.go(A)
             await running.audited(2)
             cluster.store.underreplication.set_lost_bookie_recovery_delay(0)
             await running.audited(3)
-            version = ledgers.read_ledger(1).version
-            ledgers.update_ledger(1, ledger_metadata((B, C), (B, A)), version)
-            await running.time.until_somebody_waits(FOLLOW_UP_S)
-            await running.time.pass_by(FOLLOW_UP_S)
-            await running.audited(4)
-            assert cluster.marks() == {1: (A,)}
-            await running.time.pass_by(10 * FOLLOW_UP_S)
-            await asyncio.sleep(0.05)
-            assert running.audits == 4
+            await marked_by_the_follow_up(cluster, running, 4)
 
     asyncio.run(scenario())
 
