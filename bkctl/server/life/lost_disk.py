@@ -349,9 +349,10 @@ class DiskRebuild:
                     stores[one.number] = self._open(join(current(one.index), LEDGERS))
                     batches[one.number] = []
             rowless = {one.number for one in self._lost.survivors if stores[one.number].never_written}
-            for number, ledger, key in self._rows(rows, rowless | self._rowless_before):
+            half_done = self._rowless_before - rowless
+            for number, ledger, key in self._rows(rows, rowless | half_done):
                 if (
-                    number in self._rowless_before - rowless
+                    number in half_done
                     and not self._lost.is_written_to_lost_journal(ledger)
                     and stores[number].get(encode_ledger_key(ledger)) is not None
                 ):
