@@ -68,6 +68,48 @@ static const bkctl_row *bkctl_table_find(const bkctl_table *table, int64_t ledge
   return row && row->block != BKCTL_NO_ROW ? row : NULL;
 }
 
+/* Keys that are looked for together: what they need comes from memory side by side. */
+#define BKCTL_KEYS_AHEAD 16
+
+/* Find each of at most BKCTL_KEYS_AHEAD keys in the first table that has it. `rows` become the keys' rows, NULL where
+   no table has the key; `where` are the numbers of the tables. */
+static void bkctl_tables_find(const bkctl_table *const *tables, size_t table_count, const unsigned char *keys,
+                              size_t count, const bkctl_row **rows, size_t *where) {
+  int64_t ledgers[BKCTL_KEYS_AHEAD], entries[BKCTL_KEYS_AHEAD];
+  uint64_t hashes[BKCTL_KEYS_AHEAD];
+  size_t left[BKCTL_KEYS_AHEAD], left_count = count;
+  for (size_t key = 0; key < count; key++, keys += BKCTL_KEY_BYTES) {
+    ledgers[key] = (int64_t)bkctl_be64(keys);
+    entries[key] = (int64_t)bkctl_be64(keys + 8);
+    hashes[key] = bkctl_hash_key(ledgers[key], entries[key]);
+    rows[key] = NULL;
+    left[key] = key;
+  }
+  for (size_t number = 0; number < table_count && left_count; number++) {
+    const bkctl_table *table = tables[number];
+    if (!table->count) continue;
+    for (size_t at = 0; at < left_count; at++)
+      __builtin_prefetch(table->index + (hashes[left[at]] & (table->places - 1)));
+    for (size_t at = 0; at < left_count; at++) {
+      const uint32_t found = table->index[hashes[left[at]] & (table->places - 1)];
+      if (found) __builtin_prefetch(table->rows + found - 1);
+    }
+    size_t kept = 0;
+    for (size_t at = 0; at < left_count; at++) {
+      const size_t key = left[at];
+      const size_t place = bkctl_table_place(table, ledgers[key], entries[key], hashes[key]);
+      const bkctl_row *row = table->index[place] ? table->rows + table->index[place] - 1 : NULL;
+      if (row && row->block != BKCTL_NO_ROW) {
+        rows[key] = row;
+        where[key] = number;
+      } else {
+        left[kept++] = key;
+      }
+    }
+    left_count = kept;
+  }
+}
+
 /* Remove the entry of a row that bkctl_table_find gave, or that is no removed one. */
 static void bkctl_table_remove(bkctl_table *table, const bkctl_row *row) {
   table->rows[row - table->rows].block = BKCTL_NO_ROW;

@@ -9,6 +9,12 @@ cdef extern from "entry_table.h" nogil:
         size_t count, removed, ledgers
     uint32_t BKCTL_NO_ROW
     void bkctl_table_free(bkctl_table *table)
+    enum:
+        BKCTL_KEYS_AHEAD
+    void bkctl_tables_find(
+        const bkctl_table **tables, size_t table_count, const unsigned char *keys, size_t count,
+        const bkctl_row **rows, size_t *where,
+    )
     const bkctl_row *bkctl_table_find(const bkctl_table *table, int64_t ledger, int64_t entry)
     void bkctl_table_remove(bkctl_table *table, const bkctl_row *row)
     int64_t bkctl_table_highest(const bkctl_table *table, int64_t ledger)
@@ -177,44 +183,48 @@ cdef struct _Found:
 def gather_entries(
     tuple newest not None, tuple others not None, bytes keys not None, bint whole, Py_ssize_t bytes_max
 ):
-    cdef Py_ssize_t index, count = len(keys) // BKCTL_KEY_BYTES, asked = 0, hits = 0, body_bytes = 0, found = 0
+    cdef Py_ssize_t count = len(keys) // BKCTL_KEY_BYTES, newest_count = len(newest)
+    cdef Py_ssize_t asked = 0, hits = 0, body_bytes = 0, found = 0, group, index
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AsString(keys)
-    cdef const bkctl_row *row
-    cdef EntryTable table
+    cdef const bkctl_row *rows[BKCTL_KEYS_AHEAD]
+    cdef size_t where[BKCTL_KEYS_AHEAD]
+    cdef tuple searched = newest + others
+    cdef Py_ssize_t number, table_count = len(searched)
     cdef bytes block
     if len(keys) % BKCTL_KEY_BYTES:
         raise ValueError("keys have 16 bytes each")
+    cdef const bkctl_table **tables = <const bkctl_table **>malloc((table_count + 1) * sizeof(bkctl_table *))
     cdef _Found *places = <_Found *>malloc((count + 1) * sizeof(_Found))
-    if places is NULL:
-        raise MemoryError
     try:
-        while asked < count and body_bytes < bytes_max:
-            row = NULL
-            for table in newest:
-                row = bkctl_table_find(&table._table, <int64_t>bkctl_be64(at), <int64_t>bkctl_be64(at + 8))
-                if row is not NULL:
-                    hits += 1
+        if tables is NULL or places is NULL:
+            raise MemoryError
+        for number in range(table_count):
+            tables[number] = &(<EntryTable?>searched[number])._table
+        # Most often the first key says whether the others are there.
+        group = min(count, BKCTL_KEYS_AHEAD if whole else 1)
+        while group and body_bytes < bytes_max:
+            # Nobody changes a table before this call ends: it keeps the interpreter lock.
+            bkctl_tables_find(tables, table_count, at, group, rows, where)
+            for index in range(group):
+                if body_bytes >= bytes_max:
                     break
-            else:
-                for table in others:
-                    row = bkctl_table_find(&table._table, <int64_t>bkctl_be64(at), <int64_t>bkctl_be64(at + 8))
-                    if row is not NULL:
-                        break
-            if row is NULL:
-                if not whole:
-                    break
-                places[asked].body = NULL
-            else:
-                # Nobody changes a table before this call ends: it keeps the interpreter lock.
-                block = table._blocks[row.block]
-                places[asked].body = <const unsigned char *>PyBytes_AsString(block) + row.offset
-                places[asked].size = row.size
-                body_bytes += row.size
-                found += 1
-            asked += 1
-            at += BKCTL_KEY_BYTES
+                if rows[index] is NULL:
+                    if not whole:
+                        return _gathered(places, asked, body_bytes + 4 * found), hits
+                    places[asked].body = NULL
+                else:
+                    block = (<EntryTable>searched[where[index]])._blocks[rows[index].block]
+                    places[asked].body = <const unsigned char *>PyBytes_AsString(block) + rows[index].offset
+                    places[asked].size = rows[index].size
+                    body_bytes += rows[index].size
+                    found += 1
+                    hits += <Py_ssize_t>where[index] < newest_count
+                asked += 1
+            at += BKCTL_KEY_BYTES * group
+            group = min(count - asked, BKCTL_KEYS_AHEAD)
         return _gathered(places, asked, body_bytes + 4 * found), hits
     finally:
+        free(tables)
         free(places)
 
 

@@ -328,6 +328,14 @@ class LedgerStorage(Protocol):
         ledger is known is for the caller to say.
         """
 
+    def read_records(self, keys: bytes, bytes_max: int) -> tuple[bytes, int] | None:
+        """Return entries as records (``i32 size, body``), and their number; the ``keys`` are joined.
+
+        The records end before the first entry that cannot be read with the others, and behind the one that
+        brings what caches have of them to ``bytes_max``. None says that :meth:`read_many` is to be called. It
+        also reads what is left, and says what is wrong with it.
+        """
+
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieError]:
         """Return the bodies of many entries, or the errors that :meth:`read` would raise."""
 

@@ -212,6 +212,9 @@ class MemoryLedgerStorage:
     ) -> tuple[bytes, Sequence[int]] | None:
         """Return None: entries are looked up one by one."""
 
+    def read_records(self, keys: bytes, bytes_max: int) -> tuple[bytes, int] | None:
+        """Return None: entries are read one by one."""
+
     def read(self, ledger: int, entry: int) -> bytes:
         """Return an entry's body; ``LAST_ENTRY`` is the newest one. Raises NoEntryError."""
         started_s = self._clock.monotonic()

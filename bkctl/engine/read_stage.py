@@ -32,6 +32,16 @@ class ReadStage:
         self._lock = lock
         self._table = table
 
+    @property
+    def directories(self) -> int:
+        """The number of ledger directories."""
+        return len(self._table.storages)
+
+    def directory_of(self, key: bytes) -> int:
+        """Return the number of the ledger directory of a key's ledger."""
+        (ledger,) = _LEDGER.unpack_from(key)
+        return int(ledger) % len(self._table.storages)
+
     def cached(self, key: bytes) -> bytes | None:
         """Return the entry with this key (ledger id, entry id) if a cache has it. Memory only.
 
@@ -102,6 +112,24 @@ class ReadStage:
             for index, answer in zip(indices, found, strict=True):
                 answers[index] = self._absent(answer) if isinstance(answer, NoEntryError) else answer
         return answers
+
+    def read_records(self, keys: bytes, bytes_max: int) -> tuple[bytes, int] | None:
+        """Return the entries of the joined ``keys`` as records, and their number; no object is made for each.
+
+        The records end where the entries of another directory begin, before the first entry that cannot be
+        read with the others, and behind the one that brings what caches have of them to ``bytes_max``. None
+        says that :meth:`read_many` is to be called. It also reads what is left, and says what is wrong.
+        """
+        storages = self._table.storages
+        number = 0
+        if len(storages) > 1:
+            number, keys = _of_one_directory(keys, len(storages))
+        ledgers = storages[number].ledgers
+        for each in {keys[at : at + _LEDGER.size] for at in range(0, len(keys), KEY_BYTES)}:
+            (ledger,) = _LEDGER.unpack(each)
+            if ledgers.get(ledger) is None:
+                return None
+        return storages[number].read_records(keys, bytes_max)
 
     def entries(self, ledger: int) -> Iterator[int]:
         """Return the ids of the ledger's entries here, ascending.

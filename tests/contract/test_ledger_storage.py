@@ -10,6 +10,7 @@ import pytest
 
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.storage import StorageSettings
+from bkctl.engine.cache.record_batch import bodies_of
 from bkctl.engine.ledger_storage import LAST_ENTRY, LedgerStorage
 from bkctl.errors import NoEntryError, NoSpaceError, StorageError
 from tests.support.interleaved_storage_rig import InterleavedStorageRig
@@ -131,6 +132,9 @@ def test_many_are_read_at_once_each_with_its_own_answer(rig: Rig) -> None:
     answers = rig.storage.read_many([key_of(2, 0), key_of(1, 3), key_of(1, 9), key_of(1, 0)])
     assert (answers[0], answers[1], answers[3]) == (fresh, bodies[3], bodies[0])
     assert isinstance(answers[2], NoEntryError)
+    keys = [key_of(2, 0), key_of(1, 3), key_of(1, 0), key_of(1, 9)]
+    records, count = rig.storage.read_records(b"".join(keys), 1 << 20) or (b"", 0)
+    assert bodies_of(records) == [fresh, bodies[3], bodies[0]][:count]
 
 
 def test_what_was_flushed_survives_a_crash_and_nothing_else_is_promised(rig: Rig) -> None:

@@ -108,6 +108,10 @@ class StorageMachine(RuleBasedStateMachine):
         found = {key: answer for key, answer in zip(keys, answers, strict=True) if isinstance(answer, bytes)}
         assert found == self.now
         assert all(isinstance(answer, bytes | NoEntryError) for answer in answers)
+        there = [key for key in keys if key in self.now]
+        joined = b"".join([key_of(*key) for key in there])
+        records, count = self.rig.storage.read_records(joined, 9_000) or (b"", 0)
+        assert bodies_of(records) == [self.now[key] for key in there[:count]]
 
     @rule()
     def ids_and_rows_are_right(self) -> None:

@@ -13,23 +13,22 @@ Source: ``SingleDirectoryDbLedgerStorage.doGetEntry`` and ``fillReadAheadCache``
 from __future__ import annotations
 
 import struct
-import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import accumulate
 
 from bkctl import _kernels
 from bkctl.clock import Clock
 from bkctl.codec.entrylog import log_name
-from bkctl.codec.location import ABSENT, KEY_BYTES
+from bkctl.codec.location import ABSENT
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.compiled_read_cache import AnyReadCache
-from bkctl.engine.cache.entry_table import LEDGER_BYTES, ledger_of
-from bkctl.engine.cache.read_cache import Row
+from bkctl.engine.cache.entry_table import ledger_of
 from bkctl.engine.cache.record_batch import RecordBatch
-from bkctl.engine.db_storage.part_size import CACHE_SHARE, GROWN_BYTES_MAX, PartSize
+from bkctl.engine.db_storage.ledger_readings import LedgerReadings, Reading
+from bkctl.engine.db_storage.part_size import CACHE_SHARE, GROWN_BYTES_MAX
 from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.entrylog.scattered_records import ScatteredRecords, bodies_found, records_of
 from bkctl.engine.ledger_storage import StoredLocations
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.errors import BkctlError, BookieIOError
@@ -37,34 +36,8 @@ from bkctl.errors import BkctlError, BookieIOError
 _KEY = struct.Struct(">qq")
 _SIZE_BYTES = 4
 
-#: The entry behind one that was read may be this far away: with an ensemble larger than the write quorum a
-#: bookie has only some of a ledger's entries.
-SEQUENTIAL_GAP_MAX = 16
-
-#: Seconds that a reader waits for a part that is being read ahead. Then it reads its entry by itself.
-AHEAD_WAIT_MAX_S = 1.0
-
 #: So often an entry is looked up again when it moves to another log while it is being read.
 _ATTEMPTS_MAX = 5
-
-
-class _Reading:
-    """The progress of the reads of one ledger.
-
-    ``last`` is the entry that was read last, or read ahead. ``next_location`` is the location of the record
-    behind it, if more is to be read ahead from there. That happens when a reader gets to ``trigger``, the id
-    of an entry as 8 bytes; it is None when no reader is to begin that, or one did. ``is_ahead`` says that the
-    ledger is being read ahead, in parts of ``size``.
-    """
-
-    __slots__ = ("is_ahead", "last", "next_location", "size", "trigger")
-
-    def __init__(self, last: int, size: PartSize) -> None:
-        self.last = last
-        self.size = size
-        self.next_location = 0
-        self.trigger: bytes | None = None
-        self.is_ahead = False
 
 
 class EntryReader:
@@ -86,16 +59,13 @@ class EntryReader:
         self._clock = clock
         self._entries_max = settings.read_ahead_entries_max
         self._bytes_max = settings.read_ahead_bytes_max or read_cache.segment_bytes_max
-        self._grown_bytes_max = min(
-            self._bytes_max, GROWN_BYTES_MAX, settings.read_cache_bytes_max // CACHE_SHARE
+        grown_bytes_max = min(self._bytes_max, GROWN_BYTES_MAX, settings.read_cache_bytes_max // CACHE_SHARE)
+        self._readings = LedgerReadings(
+            self._entries_max if self._bytes_max else 0,
+            grown_bytes_max,
+            settings.sequential_ledgers_max,
+            clock,
         )
-        self._ledgers_max = settings.sequential_ledgers_max
-        self._lock = threading.Lock()
-        #: A condition with that lock, notified when a part that was read ahead is in the cache.
-        self._ahead_ended = threading.Condition(self._lock)
-        # The reads of the ledgers that were read most recently. While a ledger is being read ahead, other
-        # readers that ask for its next entries get just their entry.
-        self._readings: OrderedDict[bytes, _Reading] = OrderedDict()
 
     def read(self, key: bytes) -> bytes | None:
         """Return the entry's body, None when the index has no such entry.
@@ -109,7 +79,7 @@ class EntryReader:
                 return body
         generation = self._read_cache.generation
         location = self._locate([key])[0]
-        ahead = None if location is None else self._begin_ahead(ledger_of(key), _KEY.unpack(key)[1])
+        ahead = None if location is None else self._readings.begin(key)
         return self._read(key, location, generation, ahead=ahead)
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieIOError | None]:
@@ -125,24 +95,48 @@ class EntryReader:
                 answers[index] = answer
         return answers
 
-    def _was_read_ahead(self, key: bytes) -> bool:
-        """Wait for the part with this entry, or read it ahead; False when neither is due.
+    def read_scattered(self, keys: Sequence[bytes]) -> list[ScatteredRecords] | None:
+        """Read entries, most of them of readers that read in no order, with few calls for each log.
 
-        A reader in order that gets here is faster than the parts that are read ahead for it.
+        None says that the index does not have one of them, or cannot be read. Then :meth:`read_many` is to be
+        called. It also reads what is left, and says what is wrong with it.
         """
-        if not self._readings:
+        generation = self._read_cache.generation
+        try:
+            places = self._places(keys)
+        except BookieIOError:
+            return None
+        if min(places) == ABSENT:
+            return None
+        behind = self._readings.note_scattered(keys)
+        if not behind:
+            return self._read_together(keys, places, generation)
+        parts: list[ScatteredRecords] = []
+        others = sorted(set(range(len(keys))).difference(behind))
+        if others:
+            wanted = [keys[index] for index in others]
+            found = self._read_together(wanted, [places[index] for index in others], generation)
+            parts = [part._replace(indices=[others[at] for at in part.indices]) for part in found]
+        if sum([len(part.indices) for part in parts]) == len(others):
+            # Else the caller asks for all of them again, and the readers in order must stand where they are.
+            parts.append(self._read_behind(keys, behind))
+        return parts
+
+    def _read_behind(self, keys: Sequence[bytes], indices: Sequence[int]) -> ScatteredRecords:
+        """Read the entries of readers in order among others."""
+        answers = self.read_many([keys[index] for index in indices])
+        rows = zip(indices, answers, strict=True)
+        found = [(index, body) for index, body in rows if isinstance(body, bytes)]
+        bodies = [body for _, body in found]
+        return ScatteredRecords([index for index, _ in found], records_of(bodies), list(map(len, bodies)))
+
+    def _was_read_ahead(self, key: bytes) -> bool:
+        """Wait for the part with this entry, or read it ahead; False when neither is due."""
+        if self._readings.wait_for_part(key):
+            return True
+        if not self._readings.claim_part(key):
             return False
-        ledger, entry = ledger_of(key), _KEY.unpack(key)[1]
-        with self._lock:
-            reading = self._readings.get(ledger)
-            if reading is None or not 0 < entry - reading.last <= reading.size.entries:
-                return False
-            if reading.is_ahead:
-                return self._ahead_ended.wait_for(lambda: not reading.is_ahead, AHEAD_WAIT_MAX_S)
-            if not reading.next_location:
-                return False
-            reading.trigger = None
-        self.read_next(ledger)
+        self.read_next(ledger_of(key))
         return True
 
     def _read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieIOError | None]:
@@ -161,43 +155,41 @@ class EntryReader:
                 self._meters.read_cache_hits += 1
             elif location is None:
                 self._meters.absent += 1
-            elif (ahead := self._begin_ahead(ledger_of(key), _KEY.unpack(key)[1])) is not None:
+            elif (ahead := self._readings.begin(key)) is not None:
                 answer = self._tried(key, location, generation, ahead=ahead)
                 was_ahead = True
             else:
                 together.append(len(answers))
             answers.append(answer)
         if together:
-            self._read_together(keys, locations, together, generation, answers)
+            wanted = [keys[index] for index in together]
+            places = [locations[index] or ABSENT for index in together]
+            parts = self._read_together(wanted, places, generation)
+            for index, place, body in zip(together, places, bodies_found(len(wanted), parts), strict=True):
+                found = body is not None
+                answers[index] = body if found else self._tried(keys[index], place, generation, ahead=None)
         return answers
 
     def _read_together(
-        self,
-        keys: Sequence[bytes],
-        locations: Sequence[int | None],
-        indices: Sequence[int],
-        generation: int,
-        answers: list[bytes | BookieIOError | None],
-    ) -> None:
-        """Read entries that nothing is read ahead for, and put them into ``answers``."""
+        self, keys: Sequence[bytes], places: Sequence[int], generation: int
+    ) -> list[ScatteredRecords]:
+        """Read entries that nothing is read ahead for into the read cache; return those that were read."""
         started_s = self._clock.monotonic()
-        places = [locations[index] or ABSENT for index in indices]
-        bodies = self._entry_logger.read_many(places, [keys[index] for index in indices])
-        rows: list[Row] = []
-        for index, place, body in zip(indices, places, bodies, strict=True):
-            if body is None:
-                answers[index] = self._tried(keys[index], place, generation, ahead=None)
-            else:
-                answers[index] = body
-                rows.append((keys[index], body))
-        if rows:
+        parts = self._entry_logger.read_scattered(places, keys)
+        read = sum([len(part.indices) for part in parts])
+        if read:
             with self._meters.lock:
-                self._meters.disk_reads += len(rows)
-                self._meters.log_reads.add((self._clock.monotonic() - started_s) / len(indices), len(rows))
-            self._read_cache.put_many(rows, generation)
+                self._meters.disk_reads += read
+                self._meters.log_reads.add((self._clock.monotonic() - started_s) / len(keys), read)
+        for indices, records, sizes in parts:
+            if indices:
+                ends = array("q", accumulate([size + _SIZE_BYTES for size in sizes]))
+                batch = RecordBatch(b"".join([keys[index] for index in indices]), records, ends)
+                self._read_cache.put_batch(batch, generation)
+        return parts
 
     def _tried(
-        self, key: bytes, location: int, generation: int, *, ahead: _Reading | None
+        self, key: bytes, location: int, generation: int, *, ahead: Reading | None
     ) -> bytes | BookieIOError | None:
         try:
             return self._read(key, location, generation, ahead=ahead)
@@ -206,12 +198,7 @@ class EntryReader:
 
     def claim_next(self, key: bytes) -> bool:
         """Return whether a reader that gets to this entry is to call :meth:`read_next`. Memory only."""
-        reading = self._readings.get(ledger_of(key))
-        if reading is None or reading.trigger is None or key[LEDGER_BYTES:] < reading.trigger:
-            return False
-        # This thread has claimed it. Of two threads that get here at once the second finds nothing to do.
-        reading.trigger = None
-        return True
+        return self._readings.claim_next(key)
 
     def read_next(self, ledger: bytes) -> None:
         """Read the part behind the last one of a ledger (its id as 8 bytes) into the read cache.
@@ -219,28 +206,24 @@ class EntryReader:
         Failures are not reported here: a read of one of these entries meets them again.
         """
         generation = self._read_cache.generation
-        with self._lock:
-            reading = self._readings.get(ledger)
-            if reading is None or reading.is_ahead or not reading.next_location:
-                return
-            started_s = self._clock.monotonic()
-            reading.size.reached(started_s)
-            reading.is_ahead = True
-            location, reading.next_location = reading.next_location, 0
+        begun = self._readings.begin_next(ledger)
+        if begun is None:
+            return
+        reading, location, entries_max = begun
+        started_s = self._clock.monotonic()
         last = reading.last
         try:
-            entries_max = reading.size.entries
             batch = self._entry_logger.read_following(location, ledger, entries_max, self._bytes_max)
             if batch is not None:
                 current = self._current(batch.key_list(), batch.ends, location, started_s, known=0)
                 self._cache(batch, current, generation)
                 if current:
-                    last = self._note_ahead(reading, batch, location)
+                    last = self._readings.note_part(reading, batch, location)
         finally:
-            self._end_ahead(reading, last)
+            self._readings.end(reading, last)
 
     def _read(
-        self, key: bytes, location: int | None, generation: int, *, ahead: _Reading | None = None
+        self, key: bytes, location: int | None, generation: int, *, ahead: Reading | None = None
     ) -> bytes | None:
         """Read one entry, and with ``ahead``, which was begun and is ended here, those behind it."""
         ledger, entry = _KEY.unpack(key)
@@ -270,10 +253,10 @@ class EntryReader:
                     return body
         finally:
             if ahead is not None:
-                self._end_ahead(ahead, last)
+                self._readings.end(ahead, last)
         raise BookieIOError(f"ledger {ledger}, entry {entry}: it keeps moving", ledger=ledger, entry=entry)
 
-    def _read_span(self, key: bytes, location: int, generation: int, ahead: _Reading) -> tuple[bytes, int]:
+    def _read_span(self, key: bytes, location: int, generation: int, ahead: Reading) -> tuple[bytes, int]:
         """Read an entry and those behind it in its log into the cache; return its body and the last of them.
 
         Raises BkctlError when the entry itself cannot be read.
@@ -284,7 +267,7 @@ class EntryReader:
             return self._read_large(key, location, generation)
         current = self._current(batch.key_list(), batch.ends, location, started_s, known=1)
         self._cache(batch, current, generation)
-        return batch.records[_SIZE_BYTES : batch.ends[0]], self._note_ahead(ahead, batch, location)
+        return batch.records[_SIZE_BYTES : batch.ends[0]], self._readings.note_part(ahead, batch, location)
 
     def _read_large(self, key: bytes, location: int, generation: int) -> tuple[bytes, int]:
         """Do what :meth:`_read_span` does, with an object for each entry."""
@@ -305,23 +288,15 @@ class EntryReader:
             keys, bodies = batch.key_list(), batch.bodies()
             self._read_cache.put_many([(keys[index], bodies[index]) for index in current], generation)
 
-    def _note_ahead(self, reading: _Reading, batch: RecordBatch, location: int) -> int:
-        """Note the place behind a batch, where to go on; return the last entry of the batch."""
-        with self._lock:
-            goes_on = 2 * batch.count > reading.size.entries
-            reading.size.ready(batch.count, batch.ends[-1], self._clock.monotonic())
-            if goes_on:
-                # Most likely the batch did not end because another ledger begins.
-                middle = batch.count // 2
-                reading.next_location = location + batch.ends[-1]
-                reading.trigger = batch.keys[KEY_BYTES * middle + LEDGER_BYTES : KEY_BYTES * (middle + 1)]
-        return int.from_bytes(batch.keys[-LEDGER_BYTES:], "big")
-
     def _locate(self, keys: Sequence[bytes]) -> list[int | None]:
+        return [place or None for place in self._places(keys)]
+
+    def _places(self, keys: Sequence[bytes]) -> array[int]:
+        """Return the locations of entries, ``ABSENT`` where the index has none. Raises BookieIOError."""
         started_s = self._clock.monotonic()
         try:
             # This call is used for one key too: a single get would hold the GIL while it reads from the disk.
-            located = self._locations.get_many(keys)
+            places = self._locations.places(keys)
         except BkctlError as error:
             self._meters.failed_lookups += len(keys)
             ledger, entry = _KEY.unpack(keys[0])
@@ -333,32 +308,7 @@ class EntryReader:
         with self._meters.lock:
             elapsed_s = self._clock.monotonic() - started_s
             self._meters.lookups.add(elapsed_s / max(len(keys), 1), len(keys))
-        return located
-
-    def _begin_ahead(self, ledger: bytes, entry: int) -> _Reading | None:
-        """Remember that the entry is read; return the reading to end if it begins a read-ahead, or None."""
-        if not self._entries_max or not self._bytes_max:
-            return None
-        with self._lock:
-            reading = self._readings.pop(ledger, None)
-            last = None if reading is None else reading.last
-            # None of several readers of the part that was just read ahead sets the ledger back.
-            straggler = reading is not None and 0 <= reading.last - entry <= reading.size.entries
-            if reading is None or not (straggler or reading.is_ahead):
-                reading = _Reading(entry, PartSize(self._entries_max, self._grown_bytes_max))
-            self._readings[ledger] = reading
-            if len(self._readings) > self._ledgers_max:
-                self._readings.popitem(last=False)
-            if last is None or not 0 < entry - last <= SEQUENTIAL_GAP_MAX or reading.is_ahead:
-                return None
-            reading.is_ahead = True
-            return reading
-
-    def _end_ahead(self, reading: _Reading, last: int) -> None:
-        with self._lock:
-            reading.is_ahead = False
-            reading.last = last
-            self._ahead_ended.notify_all()
+        return places
 
     def _current(
         self, keys: Sequence[bytes], ends: array[int], location: int, started_s: float, *, known: int

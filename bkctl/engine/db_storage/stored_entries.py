@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import struct
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 
 from bkctl import _kernels
 from bkctl.clock import Clock
+from bkctl.codec.location import KEY_BYTES
 from bkctl.config.server_keys.storage import StorageSettings
 from bkctl.engine.cache.compiled_read_cache import CompiledReadCache, read_cache_of
 from bkctl.engine.cache.entry_table import LEDGER_BYTES, ledger_of
@@ -28,6 +30,7 @@ from bkctl.engine.cache.write_caches import WriteCaches
 from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.db_storage.read_ahead import EntryReader
 from bkctl.engine.entrylog.entry_logger import EntryLogger
+from bkctl.engine.entrylog.scattered_records import ScatteredRecords, records_in_order
 from bkctl.engine.ledger_storage import ABSENT_SIZE, LAST_ENTRY, StoredLocations
 from bkctl.engine.storage_meters import StorageMeters
 from bkctl.errors import BkctlError, BookieError, BookieIOError, NoEntryError
@@ -82,17 +85,26 @@ class StoredEntries:
         on to the next place in between is not found, and then read from there; no table has an old body of it
         by then, because the read cache empties what it drops.
         """
+        gathered = self._gather(keys, bytes_max, whole=whole)
+        if gathered is None:
+            return None
+        records, sizes, write_cache_hits = gathered
+        self._count_hits(len(sizes) - sizes.count(ABSENT_SIZE), write_cache_hits)
+        return records, sizes
+
+    def _gather(self, keys: bytes, bytes_max: int, *, whole: bool) -> tuple[bytes, array[int], int] | None:
+        """Do what :meth:`cached_records` does, and return the number of the write caches' entries as well."""
         gather = _kernels.gather_entries
         newest = self.caches.tables
         if gather is None or newest is None or self.caches.marks:
             return None
         assert isinstance(self.read_cache, CompiledReadCache)
-        others = self.read_cache.tables
-        (records, column), hits = gather(newest, others, keys, whole, bytes_max)
-        sizes = array("q", column)
-        self.meters.write_cache_hits += hits
-        self.meters.read_cache_hits += len(sizes) - sizes.count(ABSENT_SIZE) - hits
-        return records, sizes
+        (records, column), write_cache_hits = gather(newest, self.read_cache.tables, keys, whole, bytes_max)
+        return records, array("q", column), write_cache_hits
+
+    def _count_hits(self, count: int, write_cache_hits: int) -> None:
+        self.meters.write_cache_hits += write_cache_hits
+        self.meters.read_cache_hits += count - write_cache_hits
 
     def read(self, ledger: int, entry: int) -> bytes:
         """Return an entry's body; ``LAST_ENTRY`` is the newest one of the ledger.
@@ -130,6 +142,29 @@ class StoredEntries:
         good = sum([isinstance(answer, bytes) for answer in answers])
         self.count_reads(good, started_s, failed=len(answers) - good)
         return answers
+
+    def read_records(self, keys: bytes, bytes_max: int) -> tuple[bytes, int] | None:
+        """Return the entries of the joined ``keys`` as records, and their number; see ``LedgerStorage``."""
+        started_s = self._clock.monotonic()
+        gathered = self._gather(keys, bytes_max, whole=True)
+        if gathered is None:
+            return None
+        records, sizes, write_cache_hits = gathered
+        hits = [index for index, size in enumerate(sizes) if size != ABSENT_SIZE]
+        parts = [ScatteredRecords(hits, records, [sizes[index] for index in hits])] if hits else []
+        if len(hits) < len(sizes):
+            missing = [index for index, size in enumerate(sizes) if size == ABSENT_SIZE]
+            wanted = [keys[KEY_BYTES * index : KEY_BYTES * (index + 1)] for index in missing]
+            # Marks are looked at again: a ledger may have been deleted since the caches were looked at.
+            read = None if self.caches.marks else self._reader.read_scattered(wanted)
+            if read is None:
+                return None
+            parts += [part._replace(indices=[missing[at] for at in part.indices]) for part in read]
+        joined, count = records_in_order(len(sizes), parts)
+        cached = bisect_left(hits, count)
+        self._count_hits(cached, min(write_cache_hits, cached))
+        self.count_reads(count, started_s)
+        return joined, count
 
     def claim_next(self, key: bytes) -> bool:
         """Return whether the caller that was given this entry is to call :meth:`read_next`. Memory only."""

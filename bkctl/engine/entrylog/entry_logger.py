@@ -34,6 +34,7 @@ from bkctl.engine.entrylog.log_ids import sort_names
 from bkctl.engine.entrylog.log_per_ledger_manager import LogPerLedgerManager
 from bkctl.engine.entrylog.open_logs import OpenLogs
 from bkctl.engine.entrylog.record_reader import RecordReader
+from bkctl.engine.entrylog.scattered_records import ScatteredRecords
 from bkctl.engine.entrylog.single_log_manager import SingleLogManager
 from bkctl.errors import RefusedError, StorageError, UsageError
 from bkctl.vfs.base import WritableFileSystem
@@ -240,12 +241,12 @@ class EntryLogger:
         """
         return self._reader.read_ahead(location, key, entries_max, bytes_max)
 
-    def read_many(self, locations: Sequence[int], keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the bodies at ``locations`` that can be read together; None says to :meth:`read` one alone.
+    def read_scattered(self, locations: Sequence[int], keys: Sequence[bytes]) -> list[ScatteredRecords]:
+        """Return the entries at ``locations`` that can be read together; :meth:`read` reads the others.
 
         Never raises BkctlError.
         """
-        return self._reader.read_many(locations, keys)
+        return self._reader.read_scattered(locations, keys)
 
     def read_span(self, location: int, key: bytes, entries_max: int, bytes_max: int) -> RecordBatch | None:
         """Return the record at ``location`` and what :meth:`read_ahead` gives, in one piece.

@@ -17,6 +17,7 @@ from bkctl.codec.entrylog import HEADER_BYTES
 from bkctl.codec.location import KEY_BYTES, OFFSET_MAX
 from bkctl.engine.cache.record_batch import RecordBatch, bodies_of
 from bkctl.engine.entrylog.open_logs import OpenLogs
+from bkctl.engine.entrylog.scattered_records import ScatteredRecords, records_of
 from bkctl.errors import BkctlError, CorruptionError
 from bkctl.vfs.base import ReadableFile
 from bkctl.vfs.posix import PosixFile
@@ -54,12 +55,12 @@ class RecordReader:
         finally:
             self._logs.give_back(log)
 
-    def read_many(self, locations: Sequence[int], keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the bodies at ``locations``, which begin with ``keys``, if one call for a log brings them.
+    def read_scattered(self, locations: Sequence[int], keys: Sequence[bytes]) -> list[ScatteredRecords]:
+        """Return the entries at ``locations``, which begin with ``keys``, that few calls for each log bring.
 
-        None for each of the others: :meth:`read` reads them, or says what is wrong.
+        :meth:`read` reads the others one by one, or says what is wrong. Never raises BkctlError.
         """
-        answers: list[bytes | None] = [None] * len(keys)
+        parts: list[ScatteredRecords] = []
         by_log: dict[int, list[int]] = {}
         for index, location in enumerate(locations):
             by_log.setdefault(location >> 32, []).append(index)
@@ -71,38 +72,25 @@ class RecordReader:
             try:
                 if isinstance(log.file, PosixFile):
                     for first in range(0, len(indices), _TOGETHER_MAX):
-                        self._read_together(
-                            log.file.descriptor,
-                            locations,
-                            keys,
-                            indices[first : first + _TOGETHER_MAX],
-                            answers,
-                        )
+                        some = indices[first : first + _TOGETHER_MAX]
+                        parts.append(self._read_together(log.file.descriptor, locations, keys, some))
             finally:
                 self._logs.give_back(log)
-        return answers
+        return parts
 
     def _read_together(
-        self,
-        descriptor: int,
-        locations: Sequence[int],
-        keys: Sequence[bytes],
-        indices: Sequence[int],
-        answers: list[bytes | None],
-    ) -> None:
+        self, descriptor: int, locations: Sequence[int], keys: Sequence[bytes], indices: Sequence[int]
+    ) -> ScatteredRecords:
         starts = array("q", [(locations[index] & OFFSET_MAX) - _SIZE_BYTES for index in indices])
         joined = b"".join([keys[index] for index in indices])
         records, column = _kernels.read_records(
             descriptor, starts.tobytes(), joined, self._largest_bytes, TOGETHER_BYTES_MAX
         )
-        sizes = array("q", column)
-        bodies = iter(bodies_of(records))
-        for index, size in zip(indices, sizes, strict=True):
-            if size >= BODY_BYTES_MIN:
-                answers[index] = next(bodies)
-            elif size >= 0:
-                next(bodies)  # no entry is so small
+        sizes: Sequence[int] = array("q", column)
         self._largest_bytes = min(max(max(sizes), BODY_BYTES_MIN) + _SIZE_BYTES, FIRST_READ_BYTES)
+        if min(sizes) < BODY_BYTES_MIN:
+            return _of_entries(indices, records, sizes)
+        return ScatteredRecords(indices, records, sizes)
 
     def read_span(self, location: int, key: bytes, entries_max: int, bytes_max: int) -> RecordBatch | None:
         """Return the record at ``location`` and what :meth:`read_ahead` gives, in one piece.
@@ -241,6 +229,18 @@ def _log_id(location: int) -> int:
     if location <= 0 or location & OFFSET_MAX < HEADER_BYTES + _SIZE_BYTES:
         raise CorruptionError("entry location", expected="a log and an offset", found=f"{location:#x}")
     return location >> 32
+
+
+def _of_entries(indices: Sequence[int], records: bytes, sizes: Sequence[int]) -> ScatteredRecords:
+    """Return the entries that were read, without records that are smaller than any entry.
+
+    Of an entry that was not read, whose size is negative, there is no record.
+    """
+    there = [index for index, size in zip(indices, sizes, strict=True) if size >= 0]
+    read = zip(there, bodies_of(records), strict=True)
+    rows = [(index, body) for index, body in read if len(body) >= BODY_BYTES_MIN]
+    bodies = [body for _, body in rows]
+    return ScatteredRecords([index for index, _ in rows], records_of(bodies), list(map(len, bodies)))
 
 
 def _read_body(file: ReadableFile, start: int, key: bytes) -> bytes:

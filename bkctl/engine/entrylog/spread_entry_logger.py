@@ -21,6 +21,7 @@ from bkctl.engine.cache.entry_table import ledger_of
 from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.log_allocator import LogIds
+from bkctl.engine.entrylog.scattered_records import ScatteredRecords
 from bkctl.errors import CorruptionError, StorageError
 from bkctl.vfs.base import WritableFileSystem
 
@@ -142,20 +143,19 @@ class SpreadEntryLogger(EntryLogger):
         home = self._home_if_seen(location)
         return [] if home is None else home.read_ahead(location, key, entries_max, bytes_max)
 
-    def read_many(self, locations: Sequence[int], keys: Sequence[bytes]) -> list[bytes | None]:
-        answers: list[bytes | None] = [None] * len(keys)
+    def read_scattered(self, locations: Sequence[int], keys: Sequence[bytes]) -> list[ScatteredRecords]:
+        parts: list[ScatteredRecords] = []
         by_home: dict[EntryLogger, list[int]] = {}
         for index, location in enumerate(locations):
             home = self._home_if_seen(location)
             if home is not None:
                 by_home.setdefault(home, []).append(index)
         for home, indices in by_home.items():
-            found = home.read_many(
+            found = home.read_scattered(
                 [locations[index] for index in indices], [keys[index] for index in indices]
             )
-            for index, body in zip(indices, found, strict=True):
-                answers[index] = body
-        return answers
+            parts += [each._replace(indices=[indices[at] for at in each.indices]) for each in found]
+        return parts
 
     def read_span(self, location: int, key: bytes, entries_max: int, bytes_max: int) -> RecordBatch | None:
         home = self._home_if_seen(location)

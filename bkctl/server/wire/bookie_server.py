@@ -30,6 +30,7 @@ from bkctl.server.wire.handshakes import Handshakes
 from bkctl.server.wire.long_polls import LongPolls
 from bkctl.server.wire.port import AddIntake
 from bkctl.server.wire.read_pace import ReadPace
+from bkctl.server.wire.read_queue import ReadQueue
 from bkctl.server.wire.request_meters import RequestKind, RequestMeters, answer_code, kind_of
 from bkctl.server.wire.request_processor import RequestProcessor
 from bkctl.server.wire.silent_sockets import SilentSockets
@@ -94,6 +95,7 @@ class BookieServer:
             frame_bytes_max=settings.frame_bytes_max,
         )
         self.read_pace = ReadPace()
+        self.read_queues = [self._new_read_queue() for _ in range(bookie.reads.directories)]
         #: Counters: reads of runs answered and refused, why connections were closed.
         self.reads_done = 0
         self.reads_refused = 0
@@ -113,6 +115,17 @@ class BookieServer:
         self.watch = self._new_watch()
         self._tasks: set[asyncio.Future[None]] = set()
         self._listener: asyncio.Server | None = None
+
+    def _new_read_queue(self) -> ReadQueue:
+        return ReadQueue(
+            self.bookie.reads,
+            self.read_stage,
+            self.read_pace,
+            self.answers,
+            self.loop,
+            self.now_s,
+            threads=self.settings.read_threads,
+        )
 
     def _new_watch(self) -> ConnectionWatch:
         return ConnectionWatch(
@@ -197,6 +210,8 @@ class BookieServer:
             await asyncio.sleep(wait_s)
 
     def _stop_stages(self) -> None:
+        for queue in self.read_queues:
+            queue.stop()
         self.read_stage.stop()
         self.high_priority_stage.stop()
 

@@ -19,6 +19,7 @@ from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_watch import ConnectionWatch
 from bkctl.server.wire.handshakes import Handshakes
 from bkctl.server.wire.read_pace import ReadPace
+from bkctl.server.wire.read_queue import ReadQueue
 from bkctl.server.wire.request_processor import RequestProcessor
 from bkctl.server.wire.silent_sockets import SilentSockets
 from bkctl.server.wire.stage_pool import StagePool
@@ -59,6 +60,8 @@ class Port(Protocol):
     processor: RequestProcessor
     read_stage: StagePool
     read_pace: ReadPace
+    #: By ledger directory.
+    read_queues: list[ReadQueue]
     watch: ConnectionWatch
     silent_sockets: SilentSockets
     #: The time of handing answers, of one request or many, to a connection.

@@ -50,6 +50,16 @@ class ReadPace:
             return FIRST_STEP
         return max(1, min(FIRST_STEP_MAX, int(bytes_max / max(entry_bytes, 1))))
 
+    def together_max(self, bytes_max: int) -> int:
+        """Return the number of entries that may be read in one step. From any thread.
+
+        As many as a run may be joined of, and as fit into ``bytes_max`` when they are as large as those of
+        late; ``FIRST_STEP`` while nothing is known.
+        """
+        entry_bytes = self._entry_bytes
+        fitting = FIRST_STEP if entry_bytes is None else int(bytes_max / max(entry_bytes, 1))
+        return max(1, min(self.joined_max, fitting))
+
     @property
     def joined_max(self) -> int:
         """The number of reads that one run may be joined of; 1 when none are to be joined."""

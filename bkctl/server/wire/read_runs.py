@@ -15,7 +15,7 @@ from bkctl.protocol.framing import LENGTH_BYTES
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.runs import PackedReadRun, ReadRun, answer_read_records, answer_reads
 from bkctl.server.wire.answer_codes import code_of, code_of_any, log_io
-from bkctl.server.wire.answers import end_unanswered
+from bkctl.server.wire.answers import Answer, end_unanswered
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.port import Port
 from bkctl.server.wire.read_turns import RUN_PLACES
@@ -31,7 +31,7 @@ _COUNTING = "counting reads"
 class ReadRunJob:
     """The work on one run. ``start`` and ``resume`` run on the loop's thread, reads on the read stage."""
 
-    __slots__ = ("_connection", "_ended", "_port", "_position", "_run", "_since_s", "_wire")
+    __slots__ = ("_connection", "_ended", "_port", "_position", "_run", "_since_s", "_stop", "_wire")
 
     def __init__(self, port: Port, connection: Channel, run: ReadRun) -> None:
         self._port = port
@@ -39,6 +39,8 @@ class ReadRunJob:
         self._run = run
         self._wire = run.wire
         self._position = 0
+        #: The end of the chunk that is being read.
+        self._stop = 0
         self._ended = False
         self._since_s = port.now_s()
 
@@ -72,15 +74,21 @@ class ReadRunJob:
         self._port.reads_waited.add(self._port.now_s() - self._since_s, len(self._run))
 
     def resume(self) -> None:
-        """Read the next chunk on the read stage; when that is full the rest of the run is refused."""
-        stop = min(self._position + CHUNK_ENTRIES_MAX, len(self._run))
+        """Have the next chunk read on the read stage; when that is full the rest of the run is refused."""
+        self._stop = min(self._position + CHUNK_ENTRIES_MAX, len(self._run))
         try:
-            self._port.read_stage.submit(partial(self._read, stop), stop - self._position)
+            reads = self._port.bookie.reads
+            number = reads.directory_of(self._joined(self._position, self._position + 1))
+            self._port.read_queues[number].add(self)
         except TooManyRequestsError as error:
             self._port.reads_refused += len(self._run) - self._position
             self._refuse_rest(code_of(error))
         except Exception as error:  # noqa: BLE001 - as in `start`
             self._refuse_rest(code_of_any(_READING, error))
+
+    @property
+    def requests(self) -> int:
+        return self._stop - self._position
 
     def _refuse_rest(self, code: ResultCode) -> None:
         """Answer what is left of the run with an error, and end it, unless it has ended.
@@ -201,10 +209,24 @@ class ReadRunJob:
             known[ledger] = lac
         return [known[ledger] for ledger in ledgers]
 
-    def _read(self, stop: int) -> None:
-        """Have entries up to ``stop``, or as many as make a chunk, answered. On the read stage."""
+    def next_keys(self) -> bytes:
+        return self._joined(self._position, self._stop) if isinstance(self._run, PackedReadRun) else b""
+
+    def answer(self, records: bytes, count: int, worked_s: float) -> Answer | None:
+        if not isinstance(self._run, PackedReadRun):
+            return None
+        first = self._position
+        lacs = self._known_lacs(self._joined(first, first + count))
+        if lacs is None:
+            return None
+        frames = partial(answer_read_records, self._run, first, records, lacs)
+        size_bytes = len(records) - LENGTH_BYTES * count
+        return self._connection, frames, partial(self._written, first + count, count, 0, size_bytes, worked_s)
+
+    def read(self) -> None:
+        """Have entries up to the end of the chunk answered, as many as its bytes allow. On the read stage."""
         try:
-            frames, written = self._read_chunk(stop)
+            frames, written = self._read_chunk(self._stop)
         except Exception as error:  # noqa: BLE001 - as in `start`
             frames, written = bytes, partial(self._refuse_rest, code_of_any(_READING, error))
         self._port.answers.post([(self._connection, frames, written)])
@@ -213,24 +235,76 @@ class ReadRunJob:
         """Read a chunk; return what makes its answers, and what is to be done when they are written."""
         started_s = self._port.now_s()
         first = self._position
-        keys = self._run.keys[first:stop]
-        results: list[bytes | ResultCode] = []
-        size_bytes = 0
-        step = self._port.read_pace.first_step(CHUNK_BYTES_MAX)
-        while len(results) < len(keys) and size_bytes < CHUNK_BYTES_MAX:
-            for answer in self._read_some(keys[len(results) : len(results) + step]):
-                results.append(answer)
-                size_bytes += len(answer) if isinstance(answer, bytes) else 0
-            # As many as fit when the next ones are like these.
-            average = max(1, size_bytes // len(results))
-            step = max(1, min(CHUNK_ENTRIES_MAX, (CHUNK_BYTES_MAX - size_bytes) // average))
-        lacs = self._lacs(keys[: len(results)])
-        ended = first + len(results)
-        frames = partial(answer_reads, self._wire, self._run.tokens[first:ended], results, lacs)
-        found = sum([isinstance(result, bytes) for result in results])
+        failed = 0
+        frames, count, size_bytes = self._read_records(stop)
+        if frames is None:
+            frames, count, failed, size_bytes = self._read_bodies(stop)
         worked_s = self._port.now_s() - started_s
-        written = partial(self._written, ended, found, len(results) - found, size_bytes, worked_s)
-        return frames, written
+        return frames, partial(self._written, first + count, count - failed, failed, size_bytes, worked_s)
+
+    def _read_records(self, stop: int) -> tuple[Callable[[], bytes] | None, int, int]:
+        """Read a chunk without an object for each entry; return a maker of its answers, entries and bytes.
+
+        The maker is None where the next entry is to be read by itself.
+        """
+        run, first = self._run, self._position
+        if not isinstance(run, PackedReadRun):
+            return None, 0, 0
+        pieces: list[bytes] = []
+
+        def read(start: int, stop: int) -> tuple[int, int]:
+            left_bytes = CHUNK_BYTES_MAX - sum(map(len, pieces))
+            found = self._port.bookie.reads.read_records(self._joined(start, stop), left_bytes)
+            records, count = found or (b"", 0)
+            pieces.append(records)
+            return count, len(records) - LENGTH_BYTES * count
+
+        try:
+            count, size_bytes = self._in_steps(stop, read)
+            lacs = self._known_lacs(self._joined(first, first + count)) if count else None
+        except Exception as error:  # noqa: BLE001 - the entries are read one by one
+            report("reading entries together", error)
+            return None, 0, 0
+        if lacs is None:
+            return None, 0, 0
+        return partial(answer_read_records, run, first, b"".join(pieces), lacs), count, size_bytes
+
+    def _read_bodies(self, stop: int) -> tuple[Callable[[], bytes], int, int, int]:
+        """Read a chunk; return what makes its answers, their number, failures among them, and bytes."""
+        results: list[bytes | ResultCode] = []
+        first = self._position
+
+        def read(start: int, stop: int) -> tuple[int, int]:
+            answers = self._read_some(self._run.keys[start:stop])
+            results.extend(answers)
+            return len(answers), sum([len(answer) for answer in answers if isinstance(answer, bytes)])
+
+        count, size_bytes = self._in_steps(stop, read)
+        lacs = self._lacs(self._run.keys[first : first + count])
+        frames = partial(answer_reads, self._wire, self._run.tokens[first : first + count], results, lacs)
+        failed = sum([not isinstance(result, bytes) for result in results])
+        return frames, count, failed, size_bytes
+
+    def _in_steps(self, stop: int, read: Callable[[int, int], tuple[int, int]]) -> tuple[int, int]:
+        """Have entries up to ``stop`` read, or as many as make a chunk; return their number and bytes.
+
+        ``read`` reads from one place of the run to another and returns how many it has read, and their bytes.
+        Fewer than it was to read are the last ones.
+        """
+        count = size_bytes = 0
+        step = self._port.read_pace.first_step(CHUNK_BYTES_MAX)
+        while self._position + count < stop and size_bytes < CHUNK_BYTES_MAX:
+            start = self._position + count
+            asked = min(step, stop - start)
+            more, more_bytes = read(start, start + asked)
+            count += more
+            size_bytes += more_bytes
+            if more < asked:
+                break
+            # As many as fit when the next ones are like these.
+            average = max(1, size_bytes // count)
+            step = max(1, min(CHUNK_ENTRIES_MAX, (CHUNK_BYTES_MAX - size_bytes) // average))
+        return count, size_bytes
 
     def _read_some(self, keys: Sequence[bytes]) -> list[bytes | ResultCode]:
         try:

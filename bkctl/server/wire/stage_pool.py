@@ -30,11 +30,33 @@ class StagePool:
 
     def submit(self, job: Callable[[], None], requests: int = 1) -> None:
         """Run ``job``, which stands for ``requests`` requests. Raises TooManyRequestsError."""
+        self.admit(requests)
+        self._begin(job, requests)
+
+    def admit(self, requests: int) -> None:
+        """Count requests that are going to be served by a job of :meth:`begin`, which calls :meth:`end`.
+
+        Raises TooManyRequestsError.
+        """
         with self._lock:
             if self.meter.length and self.meter.length + requests > self.meter.bound:
                 self.meter.rejected += requests
                 raise TooManyRequestsError(f"the {self.meter.name} stage is full")
             self.meter.length += requests
+
+    def begin(self, job: Callable[[], None]) -> None:
+        """Run a job that serves requests which were admitted. Raises TooManyRequestsError."""
+        self._begin(job, 0)
+
+    def end(self, requests: int, waited_s: float | None = None) -> None:
+        """End admitted requests, which were served after ``waited_s``, or with None were not served."""
+        with self._lock:
+            self.meter.length -= requests
+            if waited_s is not None:
+                self.meter.done += requests
+                self.meter.waited.add(waited_s, requests)
+
+    def _begin(self, job: Callable[[], None], requests: int) -> None:
         # One thread takes the job out and has it: a worker, or the caller when the executor refuses it.
         turn = [job]
         try:
@@ -66,7 +88,8 @@ class StagePool:
             with self._lock:
                 self.meter.length -= requests
                 self.meter.done += requests
-                self.meter.waited.add(started_s - queued_s, requests)
+                if requests:
+                    self.meter.waited.add(started_s - queued_s, requests)
                 self.meter.worked.add(ended_s - started_s)
 
     def _report(self, requests: int, future: Future[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -21,16 +22,16 @@ from tests.unit.engine.db_storage.started_storage import SECONDS, running
 
 def on_first_locate(rig: StorageRig, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
     """Do ``then`` once, between a reader's look into the index and what it does with the answer."""
-    original = rig.locations.get_many
+    original = rig.locations.places
     pending = [then]
 
-    def get_many(keys: Sequence[bytes]) -> list[int | None]:
+    def places(keys: Sequence[bytes]) -> array[int]:
         answer = original(keys)
         if pending:
             pending.pop()()
         return answer
 
-    monkeypatch.setattr(rig.locations, "get_many", get_many)
+    monkeypatch.setattr(rig.locations, "places", places)
 
 
 # --- put, flush, read -----------------------------------------------------------------------------------

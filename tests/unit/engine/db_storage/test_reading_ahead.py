@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import pytest
 
 from bkctl.config.server_keys.storage import StorageSettings
-from bkctl.engine.db_storage import read_ahead
+from bkctl.engine.db_storage import ledger_readings
 from bkctl.errors import StorageError
 from tests.support.storage_rig import StorageRig, entry_of, key_of
 
@@ -234,12 +234,12 @@ def test_who_is_faster_than_what_is_read_ahead_waits_for_it(
 def test_nobody_waits_for_what_is_read_ahead_of_others_or_for_ever(
     rig: StorageRig, blocked: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_ahead, "AHEAD_WAIT_MAX_S", 60.0)
+    monkeypatch.setattr(ledger_readings, "AHEAD_WAIT_MAX_S", 60.0)
     # Another ledger, what was read already, and what is beyond this part.
     assert rig.storage.read(2, 102) == entry_of(2, 102, size_bytes=100)
     assert rig.storage.read(1, 0) == entry_of(1, 0, size_bytes=100)
     assert rig.storage.read(1, 300) == entry_of(1, 300, size_bytes=100)
-    monkeypatch.setattr(read_ahead, "AHEAD_WAIT_MAX_S", 0.01)
+    monkeypatch.setattr(ledger_readings, "AHEAD_WAIT_MAX_S", 0.01)
     reads = rig.storage.meters.disk_reads
     assert rig.storage.read_many([key_of(1, 102)]) == [entry_of(1, 102, size_bytes=100)]
     assert rig.storage.meters.disk_reads == reads + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from bkctl.engine.cache.record_batch import RecordBatch
 from bkctl.engine.entrylog.entry_logger import EntryLogger
 from bkctl.engine.entrylog.record_reader import FIRST_READ_BYTES, TOGETHER_BYTES_MAX
+from bkctl.engine.entrylog.scattered_records import bodies_found
 from bkctl.vfs import PosixFileSystem
 from bkctl.vfs.faulty import FaultRule, FaultyFileSystem
 from tests.unit.engine.entrylog.entry_logging import (
@@ -35,6 +36,10 @@ def logger_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., E
     return lambda **more: opened(PosixFileSystem(), directory=str(tmp_path), **more)
 
 
+def bodies_at(logger: EntryLogger, locations: Sequence[int], keys: Sequence[bytes]) -> list[bytes | None]:
+    return bodies_found(len(keys), logger.read_scattered(locations, keys))
+
+
 def on_disk(path: Path, **more: int) -> EntryLogger:
     return opened(PosixFileSystem(), directory=str(path), **more)
 
@@ -47,9 +52,9 @@ def test_entries_of_several_logs_are_read_together(tmp_path: Path) -> None:
     assert len({place >> 32 for place in places.values()}) > 5
     wanted = [body[:16] for body in bodies[::-3]]
     for _ in range(2):  # the second one knows how large they are
-        assert logger.read_many([places[each] for each in wanted], wanted) == bodies[::-3]
+        assert bodies_at(logger, [places[each] for each in wanted], wanted) == bodies[::-3]
     many = wanted * 20  # more than one call takes
-    assert logger.read_many([places[each] for each in many], many) == bodies[::-3] * 20
+    assert bodies_at(logger, [places[each] for each in many], many) == bodies[::-3] * 20
 
 
 def test_what_cannot_be_read_together_is_left_to_be_read_alone(tmp_path: Path) -> None:
@@ -58,12 +63,12 @@ def test_what_cannot_be_read_together_is_left_to_be_read_alone(tmp_path: Path) -
     places = append(logger, bodies)
     keys = [body[:16] for body in bodies]
     at = [places[each] for each in keys]
-    assert logger.read_many(at, keys) == [bodies[0], None, bodies[2], bodies[3]]
+    assert bodies_at(logger, at, keys) == [bodies[0], None, bodies[2], bodies[3]]
     assert logger.read(at[1], keys[1]) == bodies[1]
     swapped = [at[3], at[1], at[2], at[0]]
-    assert logger.read_many(swapped, keys) == [None, None, bodies[2], None]
+    assert bodies_at(logger, swapped, keys) == [None, None, bodies[2], None]
     nowhere = [location(77, FIRST), location(0, 5), at[3] + 3, location(at[3] >> 32, 1 << 31)]
-    assert logger.read_many(nowhere, keys) == [None] * 4
+    assert bodies_at(logger, nowhere, keys) == [None] * 4
 
 
 def test_a_record_that_the_end_of_the_log_cuts_is_no_answer(tmp_path: Path) -> None:
@@ -76,13 +81,13 @@ def test_a_record_that_the_end_of_the_log_cuts_is_no_answer(tmp_path: Path) -> N
     with log.open("r+b") as file:
         file.truncate((at[2] & 0xFFFFFFFF) + len(bodies[2]) - 1)
     for _ in range(2):
-        assert logger.read_many(at, keys) == [bodies[0], bodies[1], None]
+        assert bodies_at(logger, at, keys) == [bodies[0], bodies[1], None]
 
 
 def test_where_files_are_no_descriptors_each_is_read_alone() -> None:
     logger = opened(empty_directory())
     places = append(logger, bodies_of(5, entries=3))
-    assert logger.read_many(list(places.values()), list(places)) == [None] * 3
+    assert bodies_at(logger, list(places.values()), list(places)) == [None] * 3
 
 
 def rows(batch: RecordBatch | None) -> list[tuple[bytes, bytes]]:

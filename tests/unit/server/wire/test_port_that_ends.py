@@ -32,6 +32,7 @@ def test_a_read_that_has_begun_is_answered(monkeypatch: pytest.MonkeyPatch, prio
         monkeypatch.setattr(ReadStage, "read_many", lambda stage, keys: [slow(stage, 1, 0) for _ in keys])
         monkeypatch.setattr(ReadStage, "cached", lambda *_: None)
         monkeypatch.setattr(ReadStage, "cached_records", lambda *_: None)
+        monkeypatch.setattr(ReadStage, "read_records", lambda *_: None)
         client.send([(ReadRequest(1, 0, priority=priority), None)])
         gate.await_reached()
         stopping = threading.Thread(target=served.stop_server)

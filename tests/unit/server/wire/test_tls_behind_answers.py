@@ -85,14 +85,14 @@ def test_answers_that_are_ready_during_the_handshake_come_within_tls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handshaking = threading.Event()
-    read = ReadRunJob._read
+    read = ReadRunJob.read
 
-    def read_then(self: ReadRunJob, stop: int) -> None:
+    def read_then(self: ReadRunJob) -> None:
         assert handshaking.wait(10)
-        read(self, stop)
+        read(self)
 
     monkeypatch.setattr(ReadRunJob, "_answer_cached", lambda _: False)
-    monkeypatch.setattr(ReadRunJob, "_read", read_then)
+    monkeypatch.setattr(ReadRunJob, "read", read_then)
     with asked(tmp_path) as (bookie, client):
         client.socket.sendall(client.connection.send(StartTlsRequest(wire=Wire.V3)))
         assert client.take()

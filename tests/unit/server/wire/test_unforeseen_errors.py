@@ -30,6 +30,7 @@ from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory
 from bkctl.server.wire.connection_watch import ConnectionWatch
 from bkctl.server.wire.read_pace import ReadPace
+from bkctl.server.wire.read_queue import ReadQueue
 from bkctl.server.wire.read_turns import ACTIVE_MAX
 from bkctl.server.wire.stage_pool import StagePool
 from bkctl.types import ResultCode
@@ -45,6 +46,7 @@ def forget_caches(patch: pytest.MonkeyPatch) -> None:
     """Have every read go to the disk."""
     patch.setattr(ReadStage, "cached", lambda *_: None)
     patch.setattr(ReadStage, "cached_records", lambda *_: None)
+    patch.setattr(ReadStage, "read_records", lambda *_: None)
 
 
 def assert_runs_are_answered(client: WireClient, code: ResultCode) -> None:
@@ -131,6 +133,10 @@ def test_an_add_is_answered_and_no_longer_in_progress(
     ("where", "name"),
     [
         (ReadStage, "cached_records"),
+        (ReadStage, "read_records"),
+        (StagePool, "end"),
+        (ReadQueue, "_read_together"),
+        (ReadQueue, "_open_all"),
         (ReadStage, "count_cached"),
         (ReadStage, "claim_next"),
         (ReadPace, "note"),
@@ -166,7 +172,7 @@ def test_a_reading_that_cannot_begin_is_an_answer(
         assert client.add(1, 0) is ResultCode.OK
         with monkeypatch.context() as patch:
             forget_caches(patch)
-            for where, name in [(ReadPace, "first_step"), (StagePool, "submit")]:
+            for where, name in [(ReadPace, "first_step"), (StagePool, "admit"), (StagePool, "begin")]:
                 patch.setattr(where, name, no_memory)
                 assert_runs_are_answered(client, ResultCode.IO_ERROR)
         assert client.read(1, 0).code is ResultCode.OK
