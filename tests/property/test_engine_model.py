@@ -11,7 +11,7 @@ import random
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bkctl.errors import BkctlError, NoEntryError, NoLedgerError, StorageError
@@ -105,6 +105,15 @@ def is_well_again(rig: EngineRig) -> bool:
     files=st.lists(file_rules(), min_size=1, max_size=2),
     stores=st.lists(store_rules(), max_size=1),
     cut=st.booleans(),
+)
+@example(  # a journal that found no room cannot be removed, and the next one is begun
+    seed=0,
+    files=[
+        FaultRule("write", ".txn", first=3, count=1, error_number=errno.ENOSPC),
+        FaultRule("remove", ".txn", count=1),
+    ],
+    stores=[],
+    cut=True,
 )
 def test_acknowledged_stays_true_whatever_fails(
     make: type[PowerRig],

@@ -336,10 +336,9 @@ class Journal:
             self._begin_file(full, full.journal_id + 1)
 
     def _begin_file(self, full: JournalFile, journal_id: int) -> None:
-        """Go on in a new file; one that could not be made may have left an empty one behind ``full``."""
-        newest = LastMark(full.journal_id, full.position)
-        previous_end = newest if journal_id == full.journal_id + 1 else LastMark(journal_id - 1, 0)
-        file = self._create(journal_id, previous_end)
+        """Go on in a new file behind ``full``, and behind any that somebody has put there."""
+        follows = journal_id == full.journal_id + 1
+        file = self._create(journal_id, LastMark(full.journal_id, full.position) if follows else None)
         self._file = file
         self._force_write.mark = LastMark(file.journal_id, file.position)
         self.meters.rolls += 1
@@ -392,7 +391,7 @@ class Journal:
             # Once: what is written there next is not to be overwritten.
             self._given_up = None
         if self._file_due:
-            self._begin_file(file, max([file.journal_id, *self._files.ids()]) + 1)
+            self._begin_file(file, self._files.next_id(file.journal_id))
             self._file_due = False
         return True
 

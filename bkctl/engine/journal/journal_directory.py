@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from bkctl.codec.journal import journal_name, parse_journal_name
@@ -10,7 +11,7 @@ from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.engine.journal.journal_file import JournalFile
 from bkctl.engine.journal.meters import JournalMeters
 from bkctl.errors import NotFoundError, StorageError
-from bkctl.vfs.base import WritableFileSystem
+from bkctl.vfs.base import WritableFile, WritableFileSystem
 
 _log = logging.getLogger(__name__)
 
@@ -29,16 +30,38 @@ class JournalDirectory:
         self._filesystem = filesystem
         self._settings = settings
         self._meters = meters
+        # A file that this run has made and could not begin, for lack of room. It may still be there.
+        self._unfinished: int | None = None
 
     def ids(self) -> list[int]:
         """Return the ids of the files there are, ascending."""
         found = map(parse_journal_name, self._filesystem.names(self._directory))
         return sorted(journal_id for journal_id in found if journal_id is not None)
 
+    def next_id(self, after: int) -> int:
+        """Return the id of the file to be made behind that of ``after``, and behind all that there are.
+
+        A file that could not be begun is made whole instead: in front of a newer one it would be a journal
+        whose records are gone, and nothing would show that there were none.
+        """
+        ids = [journal_id for journal_id in self.ids() if journal_id != self._unfinished]
+        return max([after, *ids]) + 1
+
     def create(self, journal_id: int, previous_end: LastMark | None) -> JournalFile:
         """Make a file, whose name is durable; ``previous_end`` is where the records before it end."""
+        file = self._new_file(journal_id)
+        self._unfinished = journal_id
         version = self._settings.format_version
-        return JournalFile.create(self._filesystem, self._directory, journal_id, version, previous_end)
+        journal = JournalFile.begin(self._filesystem, file, journal_id, version, previous_end)
+        self._unfinished = None
+        return journal
+
+    def _new_file(self, journal_id: int) -> WritableFile:
+        path = f"{self._directory}/{journal_name(journal_id)}"
+        if journal_id == self._unfinished:
+            with contextlib.suppress(NotFoundError):
+                return self._filesystem.open_to_write(path)
+        return self._filesystem.create(path)
 
     def retire(self, before: int) -> list[str]:
         """Remove the files with ids below ``before`` but the newest ``backups_max``; return their paths.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from os.path import dirname
 
-from bkctl.codec.journal import encode_header, journal_name
+from bkctl.codec.journal import encode_header
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import NoSpaceError, NotFoundError, StorageError, SyncError
 from bkctl.vfs.base import WritableFile, WritableFileSystem
@@ -38,36 +39,35 @@ class JournalFile:
         self.position = position
 
     @classmethod
-    def create(
+    def begin(
         cls,
         filesystem: WritableFileSystem,
-        directory: str,
+        file: WritableFile,
         journal_id: int,
         version: int,
         previous_end: LastMark | None = None,
     ) -> JournalFile:
-        """Return a new journal that a crash cannot take away any more. Raises StorageError.
+        """Return the journal in a new file; a crash cannot take it away any more. Raises StorageError.
 
         Its header says where the records of the journal before it end, which nothing else shows. A crash on
-        the way leaves no file, an empty one, or a header alone: to readers an empty journal.
+        the way leaves no file, an empty one, or a header alone: to readers an empty journal. ``file`` may
+        also be what such an attempt has left. It is closed behind an error, and removed for lack of room
+        where it can be.
         """
-        path = f"{directory}/{journal_name(journal_id)}"
         header = encode_header(version, previous_end)
-        file = filesystem.create(path)
         try:
             file.write_at(0, header)
             # The header is on disk: a reader will not take the records for those of version 1.
             file.sync()
             # The name is on disk: records that are synced later can be found.
-            filesystem.sync_directory(directory)
+            filesystem.sync_directory(dirname(file.path))
         except BaseException as error:
             file.close()
             if isinstance(error, NoSpaceError):
-                # To readers it is an empty journal, to the next attempt a name that is taken.
                 with contextlib.suppress(StorageError, NotFoundError):
-                    filesystem.remove(path)
+                    filesystem.remove(file.path)
             raise
-        return cls(file, path, journal_id, len(header))
+        return cls(file, file.path, journal_id, len(header))
 
     def write(self, pieces: Sequence[bytes], *, direct: bool) -> None:
         """Append the pieces to the file; ``direct`` says that they are synced next and not read again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,8 +13,10 @@ from bkctl.codec.journal import HEADER_BYTES, decode_previous_end, encode_header
 from bkctl.codec.last_mark import LastMark, decode_last_mark
 from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.errors import LedgerLimboError, RefusedError
+from bkctl.vfs.faulty import FaultRule
 from tests.support.damaged_journal import add
 from tests.support.engine_rig import EngineRig, entry_body, small_settings
+from tests.support.waiting import until
 from tests.unit.engine.test_lossy_starts import JOURNALS, journal_ids, journal_path, read_or_error
 
 MARK = "/ledgers0/current/lastMark"
@@ -226,6 +229,35 @@ def test_a_journal_that_was_cut_off_when_it_was_made_is_none(left: bytes) -> Non
         found = read_or_error(rig, 5, ENTRIES)
         assert found == [entry_body(5, number, PAYLOAD) for number in ENTRIES]
         rig.bookie.abort()
+
+
+@pytest.mark.parametrize("removal", [None, errno.EIO])
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_journal_that_found_no_room_is_made_whole_later(version: int, removal: int | None) -> None:
+    """Where it cannot be removed it is no empty journal in front of the next one, which would be a loss."""
+    with rolled(version) as rig:
+        rig.start()
+        rig.add(5, 20, payload=PAYLOAD)
+        full = journal_ids(rig)[-1]
+        refused = FaultRule("write", f"{full + 1:x}.txn", count=3, error_number=errno.ENOSPC)
+        rig.system.inject(refused, FaultRule("remove", ".txn", error_number=removal))
+        numbers = iter(range(21, 30))
+        acknowledged = []
+        while not rig.bookie.journals[0].suspended:
+            acknowledged.append(number := next(numbers))
+            rig.add(5, number, payload=PAYLOAD)
+        assert journal_ids(rig)[-1] == (full if removal is None else full + 1)
+        until(lambda: (rig.bookie.disks.check(), not rig.bookie.journals[0].suspended)[1])
+        rig.add(5, 30, payload=PAYLOAD)
+        assert journal_ids(rig)[-1] == full + 1
+        again = rig.cut_off()
+    with again:
+        stated = decode_previous_end(again.memory.files[journal_path(full + 1)])
+        end = LastMark(full, len(again.memory.files[journal_path(full)]))
+        assert stated == (end if version > 4 else None)
+        again.start()
+        numbers_there = [*ENTRIES, 20, *acknowledged, 30]
+        assert read_or_error(again, 5, numbers_there) == [*map(body_of, numbers_there)]
 
 
 def test_a_mark_beyond_the_end_of_its_journal_refuses_the_start() -> None:
