@@ -29,6 +29,7 @@ from bkctl.metadata.api import MetadataStore, NoClusterError
 from bkctl.metadata.autorecovery_api import LockHolder, Taken
 from bkctl.replication.auditor_office import LedgerRow
 from bkctl.replication.bookie_check import named_bookies
+from bkctl.replication.gone_targets import NamedTargets
 from bkctl.replication.ledger_move import LedgerMove, MoveSettings
 from bkctl.replication.moved_ledger import MovedLedger, MoveOutcome
 from bkctl.replication.rate import ByteRate
@@ -85,6 +86,7 @@ class BookieMove:
         self._strays: set[int] = set()
         #: Ledgers that are moved now: a lock that was a stray one may be adopted, and is theirs.
         self._moving: set[int] = set()
+        self._named = NamedTargets()
         self._entries_written = self._bytes_written = 0
 
     @property
@@ -102,8 +104,9 @@ class BookieMove:
     ) -> AsyncIterator[list[LedgerRow]]:
         """Yield the ledgers that name the bookies or whose metadata cannot be read, some at a time.
 
-        With ``recoveries`` those that are being recovered as well, and those that are ``locked``. A listing
-        that ends without an error is complete.
+        With ``recoveries`` those that are being recovered as well, and those that are ``locked``. Those with
+        a copy whose targets are to be asked are there always. A listing that ends without an error is
+        complete.
         """
         ledgers, in_thread = self._store.ledgers, self._client.in_thread
         rows = iter(
@@ -116,7 +119,7 @@ class BookieMove:
         ledger, stored = row
         if stored is None or isinstance(stored, CorruptionError):
             return stored is not None
-        if self.names(stored.metadata) or ledger in locked:
+        if self.names(stored.metadata) or ledger in locked or ledger in self._named:
             return True
         return recoveries and _is_being_recovered(stored.metadata)
 
@@ -180,7 +183,8 @@ class BookieMove:
             if not named and holder is not None and await self._new_move(ledger).may_be_copied_to_leaving():
                 reason = f"{holder.host} is at work on it, and may name bookies that leave when it is done"
                 return MovedLedger(ledger, MoveOutcome.BUSY, reason)
-            if not named and not await self._new_move(ledger).concerns():
+            is_unasked = ledger in self._named
+            if not named and not is_unasked and not await self._new_move(ledger).concerns():
                 return None
             self._moving.add(ledger)
             return await self._under_lock(ledger)
@@ -203,6 +207,7 @@ class BookieMove:
             self._settings,
             self._adheres,
             may_write,
+            self._named,
         )
 
     async def _under_lock(self, ledger: int) -> MovedLedger:

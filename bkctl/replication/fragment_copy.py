@@ -155,6 +155,7 @@ class FragmentCopyMachine(OperationMachine):
         #: The bookie that gets the entries of each index; indices that fail are taken out.
         self._targets: dict[int, str] = {}
         self._failed: dict[int, FailedIndex] = {}
+        self._replacements: dict[int, str] = {}
         self._rate = rate
         self._counts = counts or CopyCounts()
         self._rules = CopyRules(access, rate, self._speculation())
@@ -164,6 +165,11 @@ class FragmentCopyMachine(OperationMachine):
         self._largest_bytes = 1024
         self._filling = False
         self._updating = False
+
+    @property
+    def replacements(self) -> Mapping[int, str]:
+        """The new bookies by their indices, from when the metadata may name them; before that nothing."""
+        return self._replacements
 
     # --- targets --------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from bkctl.replication.fragment_copy import (
     FragmentCopyMachine,
 )
 from bkctl.replication.fragments import Fragment
-from bkctl.replication.gone_targets import without_gone_targets
+from bkctl.replication.gone_targets import NamedTargets
 from bkctl.replication.leaving_fragments import named_fragments, replica_size
 from bkctl.replication.ledger_look import missing_members, read_lac
 from bkctl.replication.ledger_repair import RepairSettings
@@ -101,7 +101,8 @@ class _View:
 class LedgerMove:
     """The work on one ledger. Raises NoClusterError; every other trouble is in the outcome.
 
-    ``may_write`` is asked before metadata are written: False when the lock on the ledger is gone.
+    ``may_write`` is asked before metadata are written: False when the lock on the ledger is gone. ``named``
+    remembers the copies that this work, or one before it, could not check when their targets were named.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class LedgerMove:
         settings: MoveSettings | None = None,
         adheres: Adheres | None = None,
         may_write: Callable[[], bool] = lambda: True,
+        named: NamedTargets | None = None,
     ) -> None:
         self.ledger = ledger
         self._leaving = leaving
@@ -123,6 +125,7 @@ class LedgerMove:
         self._settings = settings or MoveSettings()
         self._adheres = adheres
         self._may_write = may_write
+        self._named = named or NamedTargets()
         self.counts = CopyCounts()
         self._left: set[str] = set()
         self._came: set[str] = set()
@@ -138,6 +141,7 @@ class LedgerMove:
         except NoClusterError:
             raise
         except NoSuchLedgerError:
+            self._named.forget(self.ledger)
             return self._row(MoveOutcome.LEDGER_GONE, "the ledger was deleted")
         except (CorruptionError, UsageError) as error:
             return self._row(MoveOutcome.BLOCKED_METADATA, f"its metadata cannot be used: {error}")
@@ -191,6 +195,8 @@ class LedgerMove:
     async def _move(self) -> MovedLedger:
         for _ in range(self._settings.repair.looks_max):
             view = await self._look()
+            if await self._ask_named(view):
+                continue
             if not view.named and not await self._may_be_named(view):
                 return self._row(MoveOutcome.MOVED if self._left else MoveOutcome.NOT_NAMED)
             failed = await self._copy(view)
@@ -247,8 +253,26 @@ class LedgerMove:
             self._may_write,
             self.counts,
         )
-        copied = cast("CopyResult", await self._steps.run(machine))
-        result = await without_gone_targets(view.access, bad, copied, self._steps)
+        result = await self._named.copy(
+            view.access, view.stored.metadata, bad, machine, self._steps, given_up
+        )
+        await self._note(bad, result, given_up)
+        return result
+
+    async def _ask_named(self, view: _View) -> bool:
+        """Ask targets that were not asked when they were named; return whether to look at the ledger again.
+
+        As long as it may name one that is gone, it is not done.
+        """
+        if self.ledger not in self._named:
+            return False
+        settled = await self._named.ask(view.access, view.stored, self._steps)
+        for copy, result in settled:
+            await self._note(copy.bad, result, copy.given_up)
+        return any(result.failed for _, result in settled) or (not view.named and self.ledger in self._named)
+
+    async def _note(self, bad: BadFragment, result: CopyResult, given_up: frozenset[int]) -> None:
+        """Count what has become of a copy, and the bookies that are not to be chosen again."""
         if result.replaced:
             self._left.update(bad.fragment.bookies[index] for index in result.replaced)
             self._came.update(result.replaced.values())
@@ -259,7 +283,6 @@ class LedgerMove:
         for one in result.failed:
             if one.failure is CopyFailure.TARGET_FAILED:
                 self._refused.setdefault(bad.fragment.first_entry, set()).add(one.target)
-        return result
 
     def _require_lock(self) -> None:
         if not self._may_write():

@@ -10,11 +10,11 @@ Source: ``org.apache.bookkeeper.replication.ReplicationWorker``.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import cast
 
 from bkctl.client.errors import ClientError, NoSuchLedgerError
 from bkctl.client.ops.read import ENTRY_SPECULATION, Speculation
@@ -33,7 +33,7 @@ from bkctl.replication.fragment_copy import (
     FailedIndex,
     FragmentCopyMachine,
 )
-from bkctl.replication.gone_targets import without_gone_targets
+from bkctl.replication.gone_targets import NamedTargets
 from bkctl.replication.ledger_look import (
     LedgerLook,
     entries_to_copy,
@@ -47,6 +47,10 @@ from bkctl.replication.misplaced import Mends, Misplaced, PlacementLook, look_at
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.steps import Steps
 from bkctl.replication.verdict import Verdict, VerdictKind, verdict_of_failures
+
+#: Pauses before each try to ask targets that may be named, behind an error of the store: about as long as its
+#: session lasts, with which the lock goes.
+_ASK_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,7 @@ class LedgerRepair:
         self._check = replace(check, suspects=frozenset(suspects)) if check.percentage else check
         #: Bookies that did not take copies, by the first entry of the fragment.
         self._refused: dict[int, set[str]] = {}
+        self._named = NamedTargets()
 
     async def run(self) -> Verdict:
         """Do what can be done and return what became of the ledger."""
@@ -120,6 +125,7 @@ class LedgerRepair:
         except (CorruptionError, UsageError) as error:
             return self._verdict(VerdictKind.BLOCKED_METADATA, f"its metadata cannot be used: {error}")
         except BkctlError as error:
+            await self._ask_named()
             return self._verdict(VerdictKind.REPAIRABLE, f"try again: {error}")
 
     async def examine(self) -> Verdict:
@@ -218,13 +224,25 @@ class LedgerRepair:
             self._may_write,
             self.counts.copies,
         )
-        copied = cast("CopyResult", await self._steps.run(machine))
-        result = await without_gone_targets(look.access, bad, copied, self._steps)
+        result = await self._named.copy(look.access, look.metadata, bad, machine, self._steps)
         self.has_copied = self.has_copied or bool(result.replaced or result.refilled)
         for one in result.failed:
             if one.failure is CopyFailure.TARGET_FAILED:
                 self._refused.setdefault(bad.fragment.first_entry, set()).add(one.target)
         return result
+
+    async def _ask_named(self) -> None:
+        """Ask targets that may be named, and were not asked; one that is gone does not keep the place.
+
+        The next try takes whoever is named for the one that has the copy.
+        """
+        for pause_s in _ASK_PAUSES_S if self.ledger in self._named else ():
+            await self._steps.pause(pause_s)
+            with contextlib.suppress(BkctlError):
+                stored = await self._steps.stored(self.ledger)
+                access = await access_to(self.ledger, stored.metadata, self._settings.password, self._steps)
+                await self._named.ask(access, stored, self._steps)
+                return
 
     # --- a ledger that is open ------------------------------------------------------------------------------
 

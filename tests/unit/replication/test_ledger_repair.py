@@ -69,6 +69,8 @@ class World:
     lock_is_held: bool = True
     #: Those that do not answer behind a copy.
     silent: set[str] = field(default_factory=set)
+    #: How often the store is away behind the next copy: with the answer to its write of metadata, and then.
+    away: int = 0
     is_changed_behind_the_copy: bool = False
     settings: RepairSettings = field(default_factory=lambda: RepairSettings(grace_ms=30_000))
 
@@ -145,6 +147,9 @@ class World:
             self.version += 1
             self.bad = {}
         counts = machine._counts
+        if self.away:
+            machine._replacements = replaced
+            raise ConnectionFailedError("no answer")
         return CopyResult(self.found, self.version, replaced, (), tuple(failed), False, counts)
 
     async def pause(self, seconds: float) -> None:
@@ -152,6 +157,9 @@ class World:
         self.during_grace(self)
 
     async def stored(self, ledger: int) -> StoredLedger:
+        if self.away and self.done:
+            self.away -= 1
+            raise ConnectionFailedError("no answer")
         if isinstance(self.found, BkctlError):
             raise self.found
         return StoredLedger(ledger, self.found, self.version, 0)
@@ -293,6 +301,21 @@ def test_a_better_place_that_is_gone_behind_the_copy_is_left_again() -> None:
         world = World(CLOSED, silent={"d"}, bad=bad)
         assert world.run_repair().kind is VerdictKind.WHOLE
         assert world.done == ["copy 0"]
+
+
+def test_a_better_place_that_may_be_named_is_asked_when_the_store_is_back() -> None:
+    """It has gone, and the next try would take it for the one that has the copy."""
+    world = World(CLOSED, settings=mends_with({"abc": {0: "e"}}), silent={"e"}, away=2)
+    assert world.run_repair().kind is VerdictKind.REPAIRABLE
+    assert world.done == ["copy 0", "pause 1", "pause 2", "pause 4", "put back"]
+    assert world.found == rewritten(CLOSED)
+    # It is not waited for beyond the session that has the lock, nor where nothing would be given back.
+    world = World(CLOSED, settings=mends_with({"abc": {0: "e"}}), silent={"e"}, away=99)
+    assert world.run_repair().kind is VerdictKind.REPAIRABLE
+    assert world.done == ["copy 0", *[f"pause {2**n}" for n in range(5)]]
+    world = World(CLOSED, silent={"d"}, bad={2: Defect.MISSING}, away=2)
+    assert world.run_repair().kind is VerdictKind.REPAIRABLE
+    assert world.done == ["copy 0"]
 
 
 def test_a_better_place_that_does_not_take_copies_is_not_tried_again() -> None:
