@@ -8,7 +8,8 @@ have left the ledger, it is deleted, by the version that was read under the lock
 since then stays.
 
 A copy that had chosen a bookie while it was writable names it only when it is over. So a ledger whose lock
-somebody has waits as well, while a bookie that leaves and is up has entries of it.
+somebody has waits as well, while a bookie that leaves and is up has entries of it, or where the lock is older
+than the bookie's registration as one that is read-only: such a copy may not have sent it anything yet.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ GROUP = 256
 #: The pause before a lock is given back once more that the store did not take; doubled, up to the longest.
 _PAUSE_S = 0.5
 _PAUSE_MAX_S = 30.0
+
+#: How long others may choose a bookie that has become read-only: until they hear of it.
+HEARD_MS = 3_000
 
 #: How long locks are given back when moves are cancelled.
 _GIVE_BACK_S = 5.0
@@ -87,6 +91,8 @@ class BookieMove:
         #: Ledgers that are moved now: a lock that was a stray one may be adopted, and is theirs.
         self._moving: set[int] = set()
         self._named = NamedTargets()
+        #: When the last of the bookies that are up became read-only; locks that were taken later chose none.
+        self._read_only_ms = 0
         self._entries_written = self._bytes_written = 0
 
     @property
@@ -142,6 +148,8 @@ class BookieMove:
             # Read before the metadata: a copy whose lock is gone by now has named its bookies by then.
             marks = self._store.underreplication
             locked = {} if rehearse else await self._client.in_thread(marks.locks)
+            if locked:
+                self._read_only_ms = await self._client.in_thread(self._became_read_only)
             async for group in self.groups(only, recoveries=not rehearse, locked=locked):
                 for row in group:
                     # Before the move begins: it may adopt such a lock, and would lose it at once.
@@ -180,7 +188,7 @@ class BookieMove:
             return await self._new_move(ledger).run(rehearse=True)
         try:
             named = stored is not None and self.names(stored.metadata)
-            if not named and holder is not None and await self._new_move(ledger).may_be_copied_to_leaving():
+            if not named and holder is not None and await self._may_be_copied(ledger, holder):
                 reason = f"{holder.host} is at work on it, and may name bookies that leave when it is done"
                 return MovedLedger(ledger, MoveOutcome.BUSY, reason)
             is_unasked = ledger in self._named
@@ -196,6 +204,17 @@ class BookieMove:
             return MovedLedger(ledger, MoveOutcome.FAILED, f"try again: {error}")
         finally:
             self._moving.discard(ledger)
+
+    def _became_read_only(self) -> int:
+        """Return when the last of the bookies that leave and are up was registered as it is; 0 for none."""
+        found = map(self._store.registration.registration, sorted(self.leaving))
+        return max([one.registered_ms for one in found if one is not None], default=0)
+
+    async def _may_be_copied(self, ledger: int, holder: LockHolder) -> bool:
+        """Return whether who has the lock of a ledger may be copying it to a bookie that leaves."""
+        if self._read_only_ms and holder.since_ms <= self._read_only_ms + HEARD_MS:
+            return True
+        return await self._new_move(ledger).may_be_copied_to_leaving()
 
     def _new_move(self, ledger: int, may_write: Callable[[], bool] = lambda: True) -> LedgerMove:
         return LedgerMove(

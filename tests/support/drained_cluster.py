@@ -31,7 +31,7 @@ from bkctl.client.machine import (
     WriteMetadata,
 )
 from bkctl.client.ops.ledger_access import LedgerAccess, LedgerEntry
-from bkctl.clock import SystemClock
+from bkctl.clock import Clock, SystemClock
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError
 from bkctl.metadata.api import StoredLedger
@@ -58,8 +58,15 @@ class Killed(BaseException):
 class DyingTree(MemoryTree):
     """A tree whose process dies at the ``dies_at``-th write, from 1; ``after`` it was made, or before."""
 
-    def __init__(self, cluster: MemoryCluster, dies_at: int | None = None, *, after: bool = False) -> None:
-        super().__init__(cluster)
+    def __init__(
+        self,
+        cluster: MemoryCluster,
+        dies_at: int | None = None,
+        *,
+        after: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(cluster, clock)
         self.writes = 0
         self._dies_at = dies_at
         self._after = after
@@ -180,15 +187,20 @@ class TwinClient(FakeBookies):
         return frozenset()
 
 
+class _LongAgo(SystemClock):
+    def time_ms(self) -> int:
+        return super().time_ms() - 3_600_000
+
+
 class DrainedCluster:
-    """Bookies ``leaving`` and ``others``; ledgers are put there with :meth:`ledger`."""
+    """Bookies ``leaving`` and ``others``, registered long ago; ledgers are put there with :meth:`ledger`."""
 
     def __init__(self, others: Iterable[str], leaving: str = "out") -> None:
         self.shared = MemoryCluster()
         self.leaving = leaving
         self.client = TwinClient()
         self._trees: list[MemoryTree] = []
-        self.tree, self.store = self.session()
+        self.tree, self.store = self.session(clock=_LongAgo())
         self.store.layout.initialise_cluster()
         for bookie in (leaving, *others):
             self.store.cookies.create_cookie(bookie, b"cookie")
@@ -197,10 +209,10 @@ class DrainedCluster:
         self.come(leaving, read_only=True)
 
     def session(
-        self, dies_at: int | None = None, *, after: bool = False
+        self, dies_at: int | None = None, *, after: bool = False, clock: Clock | None = None
     ) -> tuple[DyingTree, TreeMetadataStore]:
-        """A process's own view of the metadata."""
-        tree = DyingTree(self.shared, dies_at, after=after)
+        """A process's own view of the metadata; ``clock`` is that of the nodes it makes."""
+        tree = DyingTree(self.shared, dies_at, after=after, clock=clock)
         self._trees.append(tree)
         return tree, TreeMetadataStore("memory://drained", tree, ROOT, None, SystemClock())
 

@@ -27,7 +27,7 @@ from bkctl.replication.moved_ledger import MoveOutcome
 from bkctl.replication.steps import ClientSteps
 from bkctl.types import DigestType, LedgerState
 from tests.support.audited_cluster import ledger_metadata
-from tests.support.drained_cluster import DrainedCluster, DyingTree, Killed
+from tests.support.drained_cluster import ROOT, DrainedCluster, DyingTree, Killed
 from tests.support.waiting import until
 
 OPEN = LedgerState.OPEN
@@ -383,6 +383,29 @@ def test_a_copy_that_may_name_the_bookie_when_it_is_over_is_waited_for(
     cluster.client.silent.add("out")
     assert cluster.drain().exit_code == 3  # it does not tell what it has
     cluster.client.silent.clear()
+    cluster.store.ledgers.update_ledger(1, after, version)
+    worker.underreplication.release(taken)
+    assert (cluster.drain().exit_code, cluster.missing(1)) == (0, [])
+    assert_drained(cluster, [1])
+
+
+def test_a_copy_that_may_have_chosen_the_bookie_is_waited_for_before_it_has_sent_anything(
+    cluster: DrainedCluster,
+) -> None:
+    """The lock is older than the bookie's registration as one that is read-only."""
+    now, after = ledger_metadata(("a", "b")), ledger_metadata(("a", "out"))
+    cluster.ledger(1, now)
+    version = cluster.store.ledgers.read_ledger(1).version
+    _, worker = cluster.session()
+    taken = worker.underreplication.acquire_ledger(1, host="worker", unmarked=True)
+    assert taken is not None
+    cluster.go("out", read_only=True)
+    tree, _ = cluster.session()
+    tree.create(f"{ROOT}/available/readonly/out", ephemeral=True)
+    result = cluster.drain()
+    assert (result.exit_code, result.cookie_deleted) == (3, False)
+    assert (result.rows[0].outcome, "worker" in result.rows[0].reason) == (MoveOutcome.BUSY, True)
+    cluster.client.fill(1, after)
     cluster.store.ledgers.update_ledger(1, after, version)
     worker.underreplication.release(taken)
     assert (cluster.drain().exit_code, cluster.missing(1)) == (0, [])
