@@ -33,10 +33,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """The host that replicates a ledger, and since when, in milliseconds since 1970."""
+    """The host that replicates a ledger, and since when, in milliseconds since 1970.
+
+    ``host`` is empty where the lock names none, and where it is damaged: ``damage`` says how then.
+    """
 
     host: str
     since_ms: int
+    damage: str = ""
 
 
 class Underreplication(Protocol):
@@ -104,7 +108,10 @@ class Underreplication(Protocol):
         """Return who holds the ledger's lock, and since when; None when nobody does."""
 
     def locks(self) -> Mapping[int, LockHolder]:
-        """Return the holder of every lock there is, by its ledger; from one listing."""
+        """Return the holder of every lock there is, by its ledger; from one listing.
+
+        A lock that is damaged keeps others off like any other.
+        """
 
     def maintenance(self) -> tuple[Maintenance, int] | None:
         """Return the maintenance that was begun and not ended, and the version of its record.

@@ -272,10 +272,14 @@ class TreeUnderreplication(TreeSwitches):
             ledger = _ledger_at(path)
             # A lock that goes while they are read is held no more.
             if ledger is not None and node is not None:
-                found[ledger] = LockHolder(
-                    decoded(self._tree, path, node.data, decode_holder), node.created_ms
-                )
+                found[ledger] = self._holder(path, node)
         return found
+
+    def _holder(self, path: str, node: Node) -> LockHolder:
+        try:
+            return LockHolder(decoded(self._tree, path, node.data, decode_holder), node.created_ms)
+        except CorruptionError as error:
+            return LockHolder("", node.created_ms, str(error))
 
     def _below(self, directories: Iterable[str], wanted: Callable[[str], object]) -> Iterator[str]:
         """Yield the paths below the directories, ascending, for whose names ``wanted`` does not give None."""

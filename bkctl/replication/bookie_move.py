@@ -189,7 +189,10 @@ class BookieMove:
         try:
             named = stored is not None and self.names(stored.metadata)
             if not named and holder is not None and await self._may_be_copied(ledger, holder):
-                reason = f"{holder.host} is at work on it, and may name bookies that leave when it is done"
+                who = holder.host or "somebody"
+                reason = f"{who} is at work on it, and may name bookies that leave when it is done"
+                if holder.damage:
+                    reason += f"; its lock is damaged: {holder.damage}"
                 return MovedLedger(ledger, MoveOutcome.BUSY, reason)
             is_unasked = ledger in self._named
             if not named and not is_unasked and not await self._new_move(ledger).concerns():
@@ -234,9 +237,7 @@ class BookieMove:
         session = self._sessions.lost
         taken = await self._acquire(ledger)
         if taken is None:
-            holder = await in_thread(partial(marks.replicator_of, ledger))
-            reason = "somebody else has its lock" if holder is None else f"{holder} is at work on it"
-            return MovedLedger(ledger, MoveOutcome.BUSY, reason)
+            return MovedLedger(ledger, MoveOutcome.BUSY, await self._who_is_at_work(ledger))
         move = self._new_move(ledger, lambda: self._sessions.lost == session)
         self._at_work.add(move)
         try:
@@ -250,6 +251,13 @@ class BookieMove:
             self._entries_written += move.counts.entries_written
             self._bytes_written += move.counts.bytes_written
             await self._give_back(taken, session)
+
+    async def _who_is_at_work(self, ledger: int) -> str:
+        try:
+            holder = await self._client.in_thread(partial(self._store.underreplication.replicator_of, ledger))
+        except CorruptionError as error:
+            return f"somebody has its lock, which is damaged: {error}"
+        return f"{holder} is at work on it" if holder else "somebody else has its lock"
 
     async def _acquire(self, ledger: int) -> Taken | None:
         acquire = partial(

@@ -88,6 +88,9 @@ def test_marks_are_listed_ascending_and_found_by_ledger(store: TreeMetadataStore
         1 << 40: "worker-8",
     }
     assert known.locks()[3] == known.lock_of(3)
+    put(store, f"underreplication/locks/{mark_name(4)}", b"\xff")
+    assert (len(known.locks()), known.locks()[4].host) == (3, "")
+    assert mark_name(4) in known.locks()[4].damage
 
 
 def test_a_cluster_that_goes_is_not_the_end_of_the_list(store: TreeMetadataStore) -> None:

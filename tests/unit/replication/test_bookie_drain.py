@@ -15,9 +15,11 @@ from bkctl.client.adherence import Adherence
 from bkctl.client.machine import Event, Instruction, MetadataFailed, ReadMetadata, WriteMetadata
 from bkctl.client.ops.metadata_update import UNKNOWN_MAX
 from bkctl.codec.ledger_metadata import LedgerMetadata, Segment
+from bkctl.codec.underreplication import mark_name
 from bkctl.errors import ConnectionFailedError, RefusedError
 from bkctl.metadata.api import StoredLedger
 from bkctl.metadata.store import TreeMetadataStore
+from bkctl.metadata.tree import ANY_VERSION
 from bkctl.replication import bookie_move
 from bkctl.replication.bookie_drain import BookieDrain, DrainSettings
 from bkctl.replication.bookie_move import BookieMove
@@ -359,6 +361,23 @@ def test_a_ledger_whose_lock_somebody_has_is_left_to_them_without_a_mark(cluster
     result = cluster.drain()
     assert (result.exit_code, result.rows[0].outcome) == (3, MoveOutcome.BUSY)
     assert not collector.underreplication.finish(taken)
+    assert cluster.drain().exit_code == 0
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_damaged_lock_holds_up_its_ledger_alone(cluster: DrainedCluster, is_named: bool) -> None:
+    cluster.ledger(1, ledger_metadata(("a", "out" if is_named else "b")))
+    cluster.ledger(2, ledger_metadata(("out", "a")))
+    cluster.client.fill(1, ledger_metadata(("a", "out")))
+    tree, store = cluster.session()
+    taken = store.underreplication.acquire_ledger(1, unmarked=True)
+    assert taken is not None
+    tree.set(f"{ROOT}/underreplication/locks/{mark_name(1)}", b"\xff" * 8, ANY_VERSION)
+    result = cluster.drain()
+    assert (result.exit_code, result.moved, result.left) == (3, 1, 1)
+    (row,) = result.rows
+    assert (row.ledger, row.outcome, "damaged" in row.reason) == (1, MoveOutcome.BUSY, True)
+    store.underreplication.release(taken)
     assert cluster.drain().exit_code == 0
 
 
