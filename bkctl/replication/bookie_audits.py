@@ -21,7 +21,8 @@ _LOG = logging.getLogger(__name__)
 RETRY_S = 1.0
 
 #: How long after an audit of lost bookies another one is made. A recovery that had chosen one of them, or a
-#: copy to it that was just over, names it in metadata that the audit has read before.
+#: copy to it that was just over, names it in metadata that the audit has read before. The first audit counts
+#: as one of lost bookies: who went before that and has no cookie is not known to be gone.
 FOLLOW_UP_S = 600.0
 
 
@@ -53,6 +54,7 @@ class BookieAudits:
         self._check_at_s: float | None = office.clock.monotonic()
         #: When they are audited once more because some were lost; an earlier audit does not do for that one.
         self._follow_up_at_s: float | None = None
+        self._is_first = True
         self._tell_the_others()
 
     async def run(self) -> None:
@@ -144,5 +146,6 @@ class BookieAudits:
         finally:
             self._tell_the_others()
         self._lost.audited()
-        if gone:
+        if gone or self._is_first:
+            self._is_first = False
             self._follow_up_at_s = self._office.clock.monotonic() + FOLLOW_UP_S

@@ -158,6 +158,19 @@ def test_a_lost_bookie_that_a_recovery_names_behind_the_audit_is_marked() -> Non
     asyncio.run(scenario())
 
 
+def test_one_that_went_before_the_auditor_came_and_has_no_cookie_is_marked() -> None:
+    """Nothing shows that there ever was one, until a recovery or a copy names it."""
+
+    async def scenario() -> None:
+        settings = AuditorSettings(bookie_check_interval_s=0)
+        async with audited_cluster((B, C), settings) as (cluster, running):
+            metadata = ledger_metadata((B, C), state=LedgerState.IN_RECOVERY)
+            cluster.store.ledgers.create_ledger(1, metadata)
+            await marked_by_the_follow_up(cluster, running, 2)
+
+    asyncio.run(scenario())
+
+
 def test_an_audit_that_somebody_asks_for_does_not_take_the_place_of_the_one_behind_a_loss() -> None:
     async def scenario() -> None:
         settings = AuditorSettings(bookie_check_interval_s=0)
