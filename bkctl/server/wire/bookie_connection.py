@@ -16,6 +16,7 @@ from functools import partial
 from typing import cast
 
 from bkctl import _kernels
+from bkctl.engine.engine_thread import report
 from bkctl.protocol.connection import ServerConnection
 from bkctl.protocol.events import Answer, Close, Refusal, StartTls
 from bkctl.protocol.messages import (
@@ -427,11 +428,17 @@ class BookieConnection(asyncio.Protocol):
             self.data_received(data)
 
     def _handshake_ended(self, transport: asyncio.Transport, task: asyncio.Future[None]) -> None:
-        """End the connection where the task was cancelled before it began, and so has done nothing."""
+        """End the connection where the task was cancelled before it began, or has met an error."""
         if task.cancelled():
             self._handshake_task = None
             self._fail_handshake(transport, asyncio.CancelledError())
             self._port.handshakes.end(self)
+        elif (error := task.exception()) is not None:
+            report("a TLS handshake, or what came with its end,", error)
+            if self._handshaking:
+                self._fail_handshake(transport, error)
+            else:
+                self.abort()
 
     def _fail_handshake(self, transport: asyncio.Transport, error: BaseException) -> None:
         self._port.handshakes.failed(self, error)

@@ -10,8 +10,9 @@ from typing import TypeVar
 import pytest
 
 from bkctl.protocol.connection import Completed
-from bkctl.protocol.messages import StartTlsRequest, Wire
+from bkctl.protocol.messages import ReadLacRequest, StartTlsRequest, Wire
 from bkctl.server.life.event_loop import new_event_loop
+from bkctl.server.wire.bookie_connection import BookieConnection
 from bkctl.types import ResultCode
 from tests.support.served_engine import ServedEngine
 from tests.support.tls_files import CERTIFICATE, KEY
@@ -44,7 +45,12 @@ class _Secured:
                 self._came.write(data)
 
 
-@pytest.mark.parametrize("new_loop", [new_event_loop, asyncio.new_event_loop], ids=["chosen", "asyncio"])
+LOOPS = pytest.mark.parametrize(
+    "new_loop", [new_event_loop, asyncio.new_event_loop], ids=["chosen", "asyncio"]
+)
+
+
+@LOOPS
 def test_requests_in_one_packet_with_the_end_of_the_handshake_are_answered(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
@@ -67,3 +73,38 @@ def test_requests_in_one_packet_with_the_end_of_the_handshake_are_answered(
             assert answered == list(range(20))
         assert not served.server.closed_for
         served.until_idle()
+
+
+@LOOPS
+@pytest.mark.parametrize("where", ["in the handshake", "in what came with its end"])
+def test_an_error_ends_the_connection(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its client would wait for answers that nobody makes."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE, KEY)
+
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    with ServedEngine(loop=new_loop()) as served:
+        served.server.tls = context
+        with WireClient(served.port) as client:
+            if where == "in the handshake":
+                monkeypatch.setattr(served.loop, "start_tls", fails)
+            assert client.ask(StartTlsRequest(wire=Wire.V3)).code is ResultCode.OK
+            secured = _Secured(client)
+
+            def shake_hands_and_ask() -> None:
+                secured.done(secured.tls.do_handshake)
+                monkeypatch.setattr(BookieConnection, "_request", fails)
+                secured.tls.write(client.connection.send(ReadLacRequest(1), 0))
+                secured.send()
+                secured.done(lambda: secured.tls.read(1 << 16))
+
+            with pytest.raises((ConnectionError, AssertionError, ssl.SSLError)):
+                shake_hands_and_ask()
+        served.until(lambda: not served.server.connections, "the connection is left")
+        served.until_idle()
+        # A loop that meets the error itself tells of it.
+        served.loop_errors.clear()
