@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -10,7 +11,7 @@ from typing import cast
 from bkctl.clock import Clock
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun
-from bkctl.engine.engine_thread import call_all, report, reported
+from bkctl.engine.engine_thread import report, reported
 from bkctl.engine.journal.batch import JournalBatch
 from bkctl.errors import BkctlError
 from bkctl.metrics.latency import LatencyHistogram
@@ -18,10 +19,16 @@ from bkctl.metrics.sizes import UNIT_S, SizeHistogram
 from bkctl.metrics.stage import StageMeter
 from bkctl.protocol.runs import AddRun, answer_run
 from bkctl.server.wire.answer_codes import code_of
-from bkctl.server.wire.answers import Answer, AnswerQueue
+from bkctl.server.wire.answers import TRIES, TRY_AGAIN_S, Answer, AnswerQueue
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory
 from bkctl.types import ResultCode
+
+#: At hand, as members of an enumeration are not: Python asks for memory to get them.
+_OK = ResultCode.OK
+_IO_ERROR = ResultCode.IO_ERROR
+#: So often it is tried again to count adds down, on the loop's thread, which does not wait.
+_END_TRIES = 3
 
 
 class PendingAdds:
@@ -80,14 +87,41 @@ class AddsInProgress:
         self.meter.length, self._bytes = length, run_bytes
 
     def end(self, count: int, size_bytes: int) -> None:
-        """Note adds that were answered."""
-        self.meter.length -= count
-        self.meter.done += count
-        self._bytes -= size_bytes
+        """Note adds that were answered.
+
+        Where Python has no memory for that it is tried again: what stays counted keeps others from being
+        read.
+        """
+        tries, noted = 0, False
+        while True:
+            try:
+                if not noted:
+                    self._note_end(count, size_bytes)
+                    noted = True
+                self._read_on()
+                return
+            except MemoryError:
+                if tries == _END_TRIES:
+                    raise
+                tries += 1
+
+    def _note_end(self, count: int, size_bytes: int) -> None:
+        """Count adds down, or raise and leave everything as it was."""
+        meter = self.meter
+        length, done, left_bytes = meter.length - count, meter.done + count, self._bytes - size_bytes
         self._memory.give(size_bytes)
-        if self._paused and self._has_room():
-            paused, self._paused = self._paused, set()
-            call_all("reading adds again", [partial(connection.pause_adds, False) for connection in paused])
+        meter.length, meter.done, self._bytes = length, done, left_bytes
+
+    def _read_on(self) -> None:
+        """Read from connections again as long as there is room."""
+        while self._paused and self._has_room():
+            connection = self._paused.pop()
+            try:
+                connection.pause_adds(False)
+            except Exception as error:  # noqa: BLE001 - the others must be read
+                report("reading adds again", error)
+                # It may not be read, and nothing else makes it go on.
+                reported("ending a connection that cannot be read", connection.abort)
 
     def _has_room(self) -> bool:
         few = self.meter.length <= self.meter.bound * 3 // 4
@@ -112,11 +146,15 @@ class AddAnswers:
 
     def journaled(self, batches: list[JournalBatch]) -> None:
         """Answer runs that are durable."""
-        self._post_all(batches, ResultCode.OK, at_once=True)
+        self._post_all(batches, _OK, at_once=True)
 
     def journal_failed(self, batches: list[JournalBatch], error: BkctlError) -> None:
         """Answer runs that are not known to be durable."""
-        self._post_all(batches, code_of(error))
+        try:
+            code = code_of(error)
+        except MemoryError:
+            code = _IO_ERROR
+        self._post_all(batches, code)
 
     def add_again(self, run: EngineAddRun | RecordRun) -> None:
         """Take a held run apart and add its entries one by one."""
@@ -147,12 +185,25 @@ class AddAnswers:
         """Have runs answered, and counted as ended behind the last one's answer."""
         if not pending:
             return
+        tries = 0
+        while True:
+            try:
+                answers = self._answers_or_ends(pending, code)
+                break
+            except MemoryError:
+                if tries == TRIES:
+                    raise
+                tries += 1
+                time.sleep(TRY_AGAIN_S)
+        self._answers.post(answers, at_once=at_once)
+
+    def _answers_or_ends(self, pending: Sequence[PendingAdds], code: ResultCode) -> list[Answer]:
+        """Return the answers, or what ends their connections. Raises MemoryError."""
         try:
-            answers = self._answers_to(pending, code)
+            return self._answers_to(pending, code)
         except Exception as error:  # noqa: BLE001 - adds without an answer would be in progress for good
             report("answering adds", error)
-            answers = [(pending[-1].connection, bytes, partial(self._lost, pending))]
-        self._answers.post(answers, at_once=at_once)
+            return [(pending[-1].connection, bytes, partial(self._lost, pending))]
 
     def _answers_to(self, pending: Sequence[PendingAdds], code: ResultCode) -> list[Answer]:
         # Here, where an error still ends in `_lost`.
@@ -161,7 +212,7 @@ class AddAnswers:
         for one in pending:
             count += one.count
             size_bytes += one.size_bytes
-            stored = one.run.stored if code is ResultCode.OK else None
+            stored = one.run.stored if code is _OK else None
             answers.append((one.connection, stored or partial(answer_run, one.run, code), None))
         connection, frames, _ = answers[-1]
         answers[-1] = connection, frames, partial(self._ended, pending, code, count, size_bytes)
@@ -171,13 +222,11 @@ class AddAnswers:
         """End the connections whose clients would wait in vain for an answer, and count their adds down."""
         for one in pending:
             reported("ending a connection without its answers", one.connection.abort)
-            reported(
-                "counting adds down", self._ended, (one,), ResultCode.IO_ERROR, one.count, one.size_bytes
-            )
+            reported("counting adds down", self._ended, (one,), _IO_ERROR, one.count, one.size_bytes)
 
     def _ended(self, pending: Sequence[PendingAdds], code: ResultCode, count: int, size_bytes: int) -> None:
         try:
-            if code is ResultCode.OK:
+            if code is _OK:
                 now_s = self._clock.monotonic()
                 latency, sizes = self._in_progress.latency, self._in_progress.sizes
                 for one in pending:

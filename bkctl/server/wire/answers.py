@@ -8,8 +8,9 @@ starts adds and reads counts those in progress.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from bkctl import _kernels
@@ -20,6 +21,10 @@ from bkctl.server.wire.untaken_answers import UntakenAnswers
 TOGETHER_MIN = 4
 #: So long after an error in front of all answers they are tried again.
 _AGAIN_S = 0.05
+#: So often a thread with answers tries again what Python has no memory for, and so long it waits before that:
+#: without it their clients would wait in vain.
+TRIES = 20
+TRY_AGAIN_S = 0.05
 
 
 class AnswerSink(Protocol):
@@ -66,7 +71,8 @@ class AnswerQueue:
     ) -> None:
         self._loop = loop
         self._on_sent = on_sent
-        self._queue: deque[Answer] = deque()
+        #: The answers of one call are one item: the queue gets all of them, or none.
+        self._queue: deque[Iterator[Answer]] = deque()
         self._awake = False
 
     @property
@@ -74,24 +80,39 @@ class AnswerQueue:
         """Whether all that was posted is written. On the loop's thread."""
         return not self._queue
 
-    def post(self, answers: Iterable[Answer], *, at_once: bool = False) -> None:
+    def post(self, answers: Sequence[Answer], *, at_once: bool = False) -> None:
         """Have answers written soon. From any thread.
 
-        ``at_once``: on the loop's thread they are written before this returns, where nothing else waits.
+        ``at_once``: on the loop's thread they are written before this returns, where nothing else waits. An
+        error that it raises has taken none of them.
         """
-        self._queue.extend(answers)
+        tries = 0
+        while True:
+            try:
+                self._queue.append(iter(answers))
+                break
+            except MemoryError:
+                if tries == TRIES:
+                    raise
+                tries += 1
+                time.sleep(TRY_AGAIN_S)
         # The loop clears the flag before it empties the queue, so what is put in later wakes it again.
-        if not self._awake:
+        while not self._awake:
             self._awake = True
             try:
                 self._wake_loop(at_once=at_once)
+                break
             except Exception as error:  # noqa: BLE001 - the answers are in the queue, and no caller's any more
                 # The next one wakes the loop for these as well.
                 self._awake = False
                 if self._loop.is_closed():
                     self._queue.clear()
-                else:
-                    report("waking the loop for answers", error)
+                    break
+                report("waking the loop for answers", error)
+                if tries == TRIES or not isinstance(error, MemoryError):
+                    break
+                tries += 1
+                time.sleep(TRY_AGAIN_S)
 
     def _wake_loop(self, *, at_once: bool) -> None:
         if at_once and self._is_on_loop():
@@ -123,7 +144,10 @@ class AnswerQueue:
         lost: set[AnswerSink] = set()
         try:
             while queue:
-                answer = queue.popleft()
+                answer = next(queue[0], None)
+                if answer is None:
+                    queue.popleft()
+                    continue
                 try:
                     sink, frames, done = answer
                     # In front of the answer: one whose end cannot be noted ends below, without it.

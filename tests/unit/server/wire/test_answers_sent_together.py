@@ -121,8 +121,10 @@ def test_a_client_that_is_gone_costs_the_others_nothing() -> None:
             gone.close()
             for _ in range(2):
                 served.server.answers.post(
-                    (each, lambda: b"answer", lambda each=each: ended.append(each))  # type: ignore[misc]
-                    for each in connections
+                    [
+                        (each, lambda: b"answer", lambda each=each: ended.append(each))  # type: ignore[misc]
+                        for each in connections
+                    ]
                 )
                 served.server.answers._drain()
 

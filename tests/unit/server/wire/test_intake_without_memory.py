@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -13,14 +14,17 @@ from typing import Any, cast
 import pytest
 
 from bkctl import _kernels
+from bkctl.clock import SystemClock
 from bkctl.engine.add_run import AddRun as EngineAddRun
 from bkctl.engine.add_run import RecordRun, SingleAdd
+from bkctl.engine.journal.batch import JournalBatch
+from bkctl.errors import StorageError
 from bkctl.metrics.latency import LatencyHistogram
 from bkctl.protocol import scan_v2
 from bkctl.protocol.messages import Wire
 from bkctl.protocol.runs import AddRun
 from bkctl.protocol.wire import encode_request
-from bkctl.server.wire.add_answers import AddsInProgress, PendingAdds
+from bkctl.server.wire.add_answers import AddAnswers, AddsInProgress, PendingAdds
 from bkctl.server.wire.answers import TOGETHER_MIN, AnswerQueue
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory
@@ -97,6 +101,9 @@ class Loop:
     def time(self) -> float:
         return 0.0
 
+    def is_closed(self) -> bool:
+        return False
+
     def turn(self) -> None:
         """Make the calls, and those that come of them."""
         while self.calls:
@@ -115,8 +122,10 @@ def test_each_connection_gets_its_answer_once_or_ends(*, made: bool) -> None:
 
         queue = AnswerQueue(cast("Any", loop))
         queue.post(
-            (sink, FRAME if made else partial(bytes, FRAME), partial(end, number))
-            for number, sink in enumerate(sinks)
+            [
+                (sink, FRAME if made else partial(bytes, FRAME), partial(end, number))
+                for number, sink in enumerate(sinks)
+            ]
         )
         (drain,) = loop.calls
         loop.calls.clear()
@@ -143,7 +152,7 @@ def test_answers_of_which_it_is_not_known_whether_they_went_are_not_sent_again(
     send_pieces = _kernels.send_pieces
     monkeypatch.setattr(_kernels, "send_pieces", sends_and_fails)
     loop, sinks = Loop(), [Sink() for _ in range(CLIENTS)]
-    AnswerQueue(cast("Any", loop)).post((sink, FRAME, None) for sink in sinks)
+    AnswerQueue(cast("Any", loop)).post([(sink, FRAME, None) for sink in sinks])
     loop.turn()
     assert [sink.is_aborted for sink in sinks] == [True] * CLIENTS
     assert [sink.got() for sink in sinks] == [FRAME] * CLIENTS
@@ -283,3 +292,52 @@ def test_a_turn_whose_end_cannot_be_called_is_not_waited_for() -> None:
     engine.loop.turn()
     assert engine.took == [1, 1, 0, 0] + [1] * (ENTRIES - 4)
     assert engine.adds.meter.length == ENTRIES - 2
+
+
+class Engaged(Sink):
+    """A connection that is read again when it may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read = False
+
+    def pause_adds(self, paused: bool) -> None:
+        self.is_read = not paused
+
+
+@pytest.mark.parametrize("code", [ResultCode.OK, ResultCode.IO_ERROR])
+@pytest.mark.parametrize("where", ["the journal's thread", "the loop"])
+def test_answers_of_the_journal_are_given_once_and_counted_down(
+    where: str, code: ResultCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    for allowed in range(PLACES):
+        loop, connections = Loop(), [Engaged() for _ in range(CLIENTS)]
+        memory = ConnectionMemory(1000)
+        adds = AddsInProgress(2 * CLIENTS, 1 << 20, memory, LatencyHistogram())
+        sink = AddAnswers(AnswerQueue(cast("Any", loop)), adds, SystemClock())
+        pending = []
+        for connection, run in zip(connections, runs(), strict=True):
+            channel = cast("Channel", connection)
+            adds.begin(channel, run.count, run.size_bytes)
+            pending.append(PendingAdds(channel, run, 0.0))
+        assert not connections[-1].is_read
+        batches = [JournalBatch([], 0, 0, sink, [one]) for one in pending]
+        fails = partial(sink.journal_failed, batches, StorageError("no"))
+        posts = partial(sink.journaled, batches) if code is ResultCode.OK else fails
+        if where == "the loop":
+            posts()
+            (drain,) = loop.calls
+            loop.calls.clear()
+            assert not without_memory(drain, allowed), allowed
+        else:
+            assert not without_memory(posts, allowed), allowed
+        loop.turn()
+        for number, connection in enumerate(connections):
+            entries = {2 * number, 2 * number + 1}
+            got = connection.got()
+            found = [got[end - 1] for end in range(_ANSWER_BYTES, len(got) + 1, _ANSWER_BYTES)]
+            assert sorted(found) == sorted(entries) or (connection.is_aborted and not found), allowed
+        assert (adds.meter.length, adds.size_bytes, memory.held_bytes) == (0, 0, 0), allowed
+        assert adds.meter.done == 2 * CLIENTS
+        assert connections[-1].is_read or connections[-1].is_aborted, allowed

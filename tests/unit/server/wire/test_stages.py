@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import cast
@@ -17,7 +18,7 @@ from bkctl.codec.ledger_data import LedgerData
 from bkctl.config.server_keys.network import NetworkSettings
 from bkctl.errors import TooManyRequestsError
 from bkctl.protocol.messages import BatchReadRequest, ReadRequest, Wire
-from bkctl.server.wire.answers import TOGETHER_MIN, AnswerQueue
+from bkctl.server.wire.answers import TOGETHER_MIN, TRIES, AnswerQueue
 from bkctl.server.wire.stage_pool import StagePool
 from bkctl.server.wire.untaken_answers import UntakenAnswers
 from bkctl.types import ResultCode
@@ -334,8 +335,11 @@ class Loop:
         return False
 
 
-def test_an_answer_behind_a_wake_up_that_failed_takes_those_in_front_along() -> None:
-    loop, sink = Loop(1), Socket()
+def test_an_answer_behind_a_wake_up_that_failed_takes_those_in_front_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    loop, sink = Loop(TRIES + 1), Socket()
     answers = AnswerQueue(cast("asyncio.AbstractEventLoop", loop))
     answers.post([(sink, lambda: b"one", None)])
     assert loop.calls == []
@@ -376,7 +380,7 @@ def test_an_answer_that_fails_costs_the_others_neither_their_frames_nor_their_en
     async def post() -> None:
         answers = AnswerQueue(asyncio.get_running_loop())
         ends = [lambda: ended.append(1), broken_end, lambda: ended.append(3)]
-        answers.post((sink, lambda: b"frames", end) for sink, end in zip(sinks, ends, strict=True))
+        answers.post([(sink, lambda: b"frames", end) for sink, end in zip(sinks, ends, strict=True)])
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -389,7 +393,7 @@ def test_an_answer_that_fails_costs_the_others_neither_their_frames_nor_their_en
 def test_of_many_connections_one_that_fails_costs_the_others_nothing() -> None:
     async def post() -> None:
         answers = AnswerQueue(asyncio.get_running_loop())
-        answers.post((sink, lambda: b"frames", None) for sink in sinks)
+        answers.post([(sink, lambda: b"frames", None) for sink in sinks])
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
