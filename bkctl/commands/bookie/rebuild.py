@@ -182,7 +182,7 @@ def _file_intents(lost: LostDisk, store: MetadataStore) -> list[Intent]:
 
 
 def _rebuild(store: MetadataStore, lost: LostDisk, advance: Callable[[int], None]) -> DiskRebuild:
-    from bkctl.kvstore import rocksdb_store
+    from bkctl.kvstore import rocksdb, rocksdb_store
     from bkctl.kvstore.profile import LEDGERS_PROFILE
     from bkctl.server.life.lost_disk import DiskRebuild
     from bkctl.vfs import PosixFileSystem
@@ -192,6 +192,7 @@ def _rebuild(store: MetadataStore, lost: LostDisk, advance: Callable[[int], None
         store,
         lost,
         lambda path: rocksdb_store.open_store(path, LEDGERS_PROFILE, create=True),
+        rocksdb.open_read_only,
         advance,
     )
 

@@ -27,8 +27,8 @@ that it may use them again, and which other directories had lost their rows befo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from posixpath import join
 
@@ -43,7 +43,7 @@ from bkctl.directories.exchanged_disks import refuse_exchanged_disks
 from bkctl.directories.half_rebuilt import MARKER_NAME, encode_marker, lost_before
 from bkctl.directories.placement import LedgerDirectory
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
-from bkctl.kvstore.base import KeyValueStore, Operation, Put, note_written
+from bkctl.kvstore.base import KeyValueReader, KeyValueStore, Operation, Put, note_written
 from bkctl.metadata.api import MetadataStore, StoredLedger
 from bkctl.scan.directory import COOKIE_NAME, REPAIRS_NAME, current, home_of, is_key_value_store
 from bkctl.scan.index_databases import LEDGERS
@@ -56,6 +56,8 @@ _BATCH_ROWS = 10_000
 
 #: Opens, or makes, the ``ledgers`` database in a directory.
 OpenLedgers = Callable[[str], KeyValueStore]
+#: Opens one that is there, and changes nothing.
+ReadLedgers = Callable[[str], KeyValueReader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class LostDisk:
 
 @dataclass(slots=True)
 class RebuiltRows:
-    """Ledgers with a row, by directory.
+    """Ledgers with a row in limbo, by directory; those among them that a run which was cut off has made.
 
     Of ``unreadable`` ones the metadata do not decode: nobody knows whether they belong here, so that they
     have a row in limbo as well, without a key.
@@ -263,23 +265,30 @@ class DiskRebuild:
         metadata: MetadataStore,
         lost: LostDisk,
         open_ledgers: OpenLedgers,
+        read_ledgers: ReadLedgers,
         advance: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._fs = filesystem
         self._metadata = metadata
         self._lost = lost
         self._open = open_ledgers
+        self._read = read_ledgers
         self._advance = advance
         self._files = None if lost.index_files is None else LimboFiles(filesystem, lost.index_files)
 
     def count(self) -> RebuiltRows:
         """Return what :meth:`run` would write."""
         rows, fs = RebuiltRows(), self._fs
-        places = ((one.number, join(current(one.index), LEDGERS)) for one in self._lost.survivors)
-        rowless = {number for number, path in places if not is_key_value_store(fs, path)}
-        rowless |= self._rowless_before
-        for _ in self._rows(rows, rowless) if self._files is None else self._file_rows(rows):
-            pass
+        paths = {one.number: join(current(one.index), LEDGERS) for one in self._lost.survivors}
+        rowless = {number for number, path in paths.items() if not is_key_value_store(fs, path)}
+        with ExitStack() as stack:
+            half_done = {
+                number: stack.enter_context(closing(self._read(paths[number])))
+                for number in self._rowless_before - rowless
+            }
+            found = self._file_rows(rows) if self._files is not None else self._rows(rows, rowless, half_done)
+            for _ in found:
+                pass
         return rows
 
     def ledgers(self) -> list[int]:
@@ -349,15 +358,8 @@ class DiskRebuild:
                     stores[one.number] = self._open(join(current(one.index), LEDGERS))
                     batches[one.number] = []
             rowless = {one.number for one in self._lost.survivors if stores[one.number].never_written}
-            half_done = self._rowless_before - rowless
-            for number, ledger, key in self._rows(rows, rowless | half_done):
-                if (
-                    number in half_done
-                    and not self._lost.is_written_to_lost_journal(ledger)
-                    and stores[number].get(encode_ledger_key(ledger)) is not None
-                ):
-                    # The run that was cut off made it, or it was never lost.
-                    continue
+            half_done = {number: stores[number] for number in self._rowless_before - rowless}
+            for number, ledger, key in self._rows(rows, rowless, half_done):
                 batches[number].append(_limbo_row(stores[number], ledger, key))
                 if len(batches[number]) >= _BATCH_ROWS:
                     stores[number].write(batches[number], sync=True)
@@ -370,10 +372,14 @@ class DiskRebuild:
             for store in stores.values():
                 store.close()
 
-    def _rows(self, rows: RebuiltRows, rowless: Container[int]) -> Iterator[tuple[int, int, bytes]]:
+    def _rows(
+        self, rows: RebuiltRows, rowless: Container[int], half_done: Mapping[int, KeyValueReader]
+    ) -> Iterator[tuple[int, int, bytes]]:
         """Yield the number of its directory, the id and the key of each ledger that may lack something.
 
         ``rowless`` are the numbers of directories that are there and have lost the rows of their ledgers.
+        The ``half_done`` ones, each with its rows, had lost them before a run that was cut off: what rows
+        they have again stay as they are.
         """
         lost = self._lost
         paths = {one.number: one.path for one in lost.directories if one.number >= 0}
@@ -383,14 +389,21 @@ class DiskRebuild:
             self._advance(1)
             number = ledger % lost.ledger_directories
             path = paths.get(number)
-            if path is None and (number in rowless or lost.is_written_to_lost_journal(ledger)):
+            all_lost = number in rowless or number in half_done
+            if path is None and (all_lost or lost.is_written_to_lost_journal(ledger)):
                 path = survivors.get(number)
             if path is None or stored is None:
                 continue
             key = self._key(stored, rows)
-            if key is not None:
-                rows.ledgers[path] += 1
-                yield number, ledger, key
+            if key is None:
+                continue
+            there = None if number not in half_done else half_done[number].get(encode_ledger_key(ledger))
+            if there is not None and not lost.is_written_to_lost_journal(ledger):
+                # The run that was cut off made it, or it was never lost.
+                rows.ledgers[path] += _is_in_limbo(there)
+                continue
+            rows.ledgers[path] += 1
+            yield number, ledger, key
 
     def _file_rows(self, rows: RebuiltRows) -> Iterator[tuple[int, bytes]]:
         """Yield id and key of each ledger whose index file is lost, or whose journal."""
@@ -448,6 +461,14 @@ def _limbo_row(store: KeyValueStore, ledger: int, key: bytes) -> Operation:
     value = store.get(name)
     row = LedgerData(fenced=True, master_key=key) if value is None else decode_ledger_data(value)
     return Put(name, encode_ledger_data(replace(row, fenced=True, limbo=True)))
+
+
+def _is_in_limbo(row: bytes) -> bool:
+    """Return whether a row that is left alone is one in limbo; one that cannot be read is none."""
+    try:
+        return bool(decode_ledger_data(row).limbo)
+    except CorruptionError:
+        return False
 
 
 def key_on(metadata: LedgerMetadata, bookie: str) -> bytes | None:

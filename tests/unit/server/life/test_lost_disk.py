@@ -99,7 +99,9 @@ class Machine:
             self.databases[path] = MemoryStore(path=path) if old is None else old.crash()
             return self.databases[path]
 
-        return DiskRebuild(self.fs, self.store, self.find(), opened)
+        return DiskRebuild(
+            self.fs, self.store, self.find(), opened, lambda path: self.databases[path].crash()
+        )
 
     def rows(self, directory: str) -> dict[int, object]:
         store = self.databases[f"{directory}/current/ledgers"].crash()
