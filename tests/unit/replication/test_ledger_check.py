@@ -13,6 +13,7 @@ from bkctl.config.server_keys.autorecovery import AuditorSettings
 from bkctl.errors import ConnectionFailedError
 from bkctl.metadata.api import StoredLedger
 from bkctl.replication.auditor_status import Counter, Gauge, Measure
+from bkctl.replication.bookie_audits import FOLLOW_UP_S
 from bkctl.replication.lost_bookies import LostBookies
 from bkctl.types import LedgerState
 from tests.support.audited_cluster import AuditedCluster, RunningAuditor, audited_cluster, ledger_metadata
@@ -52,6 +53,13 @@ def create(cluster: AuditedCluster, bookies: FakeBookies, ledger: int, *ensemble
     metadata = ledger_metadata(*ensembles)
     cluster.store.ledgers.create_ledger(ledger, metadata)
     bookies.fill(ledger, metadata)
+
+
+async def behind_the_follow_up(running: RunningAuditor) -> None:
+    """Wait until no audit of bookies reads ledgers at the time of the next check."""
+    await running.time.until_somebody_waits(FOLLOW_UP_S)
+    await running.time.pass_by(FOLLOW_UP_S)
+    await running.audited(2)
 
 
 async def next_check(running: RunningAuditor, number: int = 2) -> None:
@@ -248,6 +256,7 @@ def test_a_ledger_that_is_deleted_or_repaired_meanwhile_is_not_marked(
         for ledger in (1, 2):
             create(cluster, bookies, ledger, (A, B))
             bookies.lose(A, ledger, [0])
+        await behind_the_follow_up(running)
         read = running.store.ledgers.read_ledgers
 
         def reading(ledgers: object) -> object:
@@ -274,6 +283,7 @@ def test_a_check_that_is_broken_off_is_not_recorded_and_made_again(monkeypatch: 
         create(cluster, bookies, 1, (A, B))
         create(cluster, bookies, 2, (A, B))
         bookies.lose(A, 1, [0])
+        await behind_the_follow_up(running)
         before_ms = cluster.store.underreplication.checked_at(CheckKind.ALL_LEDGERS)
         read = running.store.ledgers.read_ledgers
 
