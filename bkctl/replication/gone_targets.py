@@ -27,6 +27,9 @@ from bkctl.replication.replica_reads import Replica, ReplicaReadMachine, Replica
 from bkctl.replication.segment_change import replaced_in_segment, same_segment
 from bkctl.replication.steps import Steps
 
+#: States of a replica that do not say whether it is there.
+_NOT_TOLD = (ReplicaState.NO_ANSWER, ReplicaState.UNKNOWN)
+
 
 @dataclass(frozen=True, slots=True)
 class UnaskedCopy:
@@ -41,8 +44,9 @@ class UnaskedCopy:
 class NamedTargets:
     """Checks the targets of copies behind the write that names them.
 
-    Where the store gives no answer to that write, or to the one that gives a place back, or somebody else
-    changes the metadata in between, the copy is remembered, and its targets can be asked later.
+    Where the store gives no answer to that write, or to the one that gives a place back, or neither of the
+    two bookies answers, or somebody else changes the metadata in between, the copy is remembered, and its
+    targets can be asked later.
     """
 
     def __init__(self) -> None:
@@ -115,8 +119,8 @@ async def without_gone_targets(
 ) -> CopyResult:
     """Return what has become of a copy: an index that was given back has failed. Raises the store's errors.
 
-    A bookie that lacked entries, or was gone, gets no place back. Where somebody else has changed the
-    metadata since, nothing is written, and the copy counts as superseded.
+    A bookie that lacks entries gets no place back. Where somebody else has changed the metadata since, or
+    neither of the two bookies answers, nothing is written, and the copy counts as superseded.
     """
     leaving = _may_return(bad, result.replaced)
     targets = {index: result.replaced[index] for index in leaving}
@@ -124,6 +128,8 @@ async def without_gone_targets(
     gone = {index: leaving[index] for index, state in found.items() if state is ReplicaState.NO_ANSWER}
     found = await _states(access, bad, result.metadata, gone, steps)
     wanted = {index: gone[index] for index, state in found.items() if state is ReplicaState.PRESENT}
+    if any(state in _NOT_TOLD for state in found.values()):
+        result = replace(result, superseded=True)
     if not wanted:
         return result
 

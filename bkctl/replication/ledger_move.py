@@ -214,6 +214,9 @@ class LedgerMove:
             if error is not None:
                 reason = f"it is open and cannot be closed: {error.message}"
                 return self._row(MoveOutcome.BLOCKED_RECOVERY, reason)
+        if self.ledger in self._named:
+            reason = "try again: it may name a bookie that does not answer, and others did not answer either"
+            return self._row(MoveOutcome.FAILED, reason)
         return self._row(MoveOutcome.FAILED, "it changed under every look, or no bookie took the copies")
 
     # --- copies ---------------------------------------------------------------------------------------------
