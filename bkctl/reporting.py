@@ -19,7 +19,12 @@ Phase = Callable[[str, int], AbstractContextManager[Advance]]
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: ``1 entry``, ``2 entries``; without a plural the noun gets an s."""
-    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+    return f"{count} {noun_of(count, noun, plural)}"
+
+
+def noun_of(count: float | None, noun: str, plural: str | None = None) -> str:
+    """Return the noun of a number that is written in another form, None being a number not known."""
+    return noun if count == 1 else plural or noun + "s"
 
 
 def listed(names: Sequence[str], most: int, total: int | None = None) -> str:

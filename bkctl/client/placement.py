@@ -19,6 +19,7 @@ from typing import Protocol
 
 from bkctl.client.machine import ChooseBookies
 from bkctl.errors import CorruptionError, UsageError
+from bkctl.reporting import counted
 
 #: The location of a bookie that no table knows.
 DEFAULT_RACK = "/default-rack"
@@ -99,6 +100,9 @@ def locations_of_script_output(
     """
     locations = output.split()
     if len(locations) != len(bookies):
-        warn(f"the topology script printed {len(locations)} locations for {len(bookies)} bookies")
+        warn(
+            f"the topology script printed {counted(len(locations), 'location')} for "
+            f"{counted(len(bookies), 'bookie')}"
+        )
         return {}
     return dict(zip(bookies, locations, strict=True))

@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bkctl.errors import CorruptionError, UsageError
+from bkctl.reporting import counted
 
 #: Protocol of the endpoint that clients connect to.
 BOOKIE_RPC = "bookie-rpc"
@@ -111,7 +112,9 @@ def decode_bookie_service_info(data: bytes) -> BookieServiceInfo:
         whole = False
     if not whole:
         raise CorruptionError(
-            "bookie service info", expected="protobuf BookieServiceInfoFormat", found=f"{len(data)} bytes"
+            "bookie service info",
+            expected="protobuf BookieServiceInfoFormat",
+            found=counted(len(data), "byte"),
         )
     return BookieServiceInfo(endpoints, properties)
 

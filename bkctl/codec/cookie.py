@@ -39,6 +39,7 @@ from dataclasses import dataclass
 
 from bkctl.codec.protobuf_text import merge_text, quote
 from bkctl.errors import CorruptionError, UsageError
+from bkctl.reporting import counted
 
 #: The layout that is written.
 LAYOUT_VERSION = 5
@@ -108,7 +109,7 @@ def split_dirs(stored: str) -> tuple[str, ...]:
         raise CorruptionError(
             "directories of a cookie",
             expected="their count, then a TAB before each",
-            found=f"{count[:20]!r} and {len(paths)} directories",
+            found=f"{count[:20]!r} and {counted(len(paths), 'directory', 'directories')}",
         )
     return tuple(paths)
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from bkctl import _kernels
 from bkctl.codec.digest import DIGEST_BYTES, Digester
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 from bkctl.types import DigestType
 
 HEADER = struct.Struct(">qqqq")
@@ -62,7 +63,10 @@ def decode_header(body: bytes) -> EntryHeader:
     """Return the header of an entry's body. Raises CorruptionError when there are fewer than 32 bytes."""
     if len(body) < HEADER_BYTES:
         raise CorruptionError(
-            "entry header", expected=f"{HEADER_BYTES} bytes", found=f"{len(body)} bytes", offset=len(body)
+            "entry header",
+            expected=f"{HEADER_BYTES} bytes",
+            found=counted(len(body), "byte"),
+            offset=len(body),
         )
     return EntryHeader(*HEADER.unpack_from(body))
 
@@ -79,8 +83,8 @@ def payload(body: bytes, digest_type: DigestType) -> bytes:
     if len(body) < start:
         raise CorruptionError(
             f"entry with a {digest_type.value} digest",
-            expected=f"{start} bytes or more",
-            found=f"{len(body)} bytes",
+            expected=f"{counted(start, 'byte')} or more",
+            found=counted(len(body), "byte"),
             offset=len(body),
         )
     return body[start:]

@@ -25,6 +25,7 @@ import struct
 from dataclasses import dataclass
 
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 
 FORMAT = 0
 KEY_BYTES = 8
@@ -52,7 +53,9 @@ def encode_log_key(log_id: int) -> bytes:
 def decode_log_key(key: bytes) -> int:
     """Return the log id. Raises CorruptionError unless there are 8 bytes of an id >= 0."""
     if len(key) != KEY_BYTES:
-        raise CorruptionError("metadata-cache key", expected=f"{KEY_BYTES} bytes", found=f"{len(key)} bytes")
+        raise CorruptionError(
+            "metadata-cache key", expected=f"{KEY_BYTES} bytes", found=counted(len(key), "byte")
+        )
     log_id: int = _KEY.unpack(key)[0]
     if log_id < 0:
         raise CorruptionError("metadata-cache key", expected="a log id >= 0", found=str(log_id))
@@ -66,7 +69,7 @@ def decode_entry_log_metadata(value: bytes) -> EntryLogMetadata:
             "entry log metadata",
             offset=len(value),
             expected=f"{_HEAD.size} bytes",
-            found=f"{len(value)} bytes",
+            found=counted(len(value), "byte"),
         )
     layout, log_id, total, remaining, count = _HEAD.unpack_from(value)
     if layout != FORMAT:

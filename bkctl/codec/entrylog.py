@@ -43,6 +43,7 @@ from dataclasses import dataclass
 
 from bkctl.errors import CorruptionError
 from bkctl.ledger_set import LedgerTotals
+from bkctl.reporting import counted
 
 MAGIC = b"BKLO"
 HEADER_BYTES = 1024
@@ -90,7 +91,7 @@ def decode_header(data: bytes) -> EntryLogHeader:
         raise CorruptionError("entry log header", expected=MAGIC.hex(), found=data[:4].hex() or "nothing")
     if len(data) < HEADER_BYTES:
         raise CorruptionError(
-            "entry log header", offset=len(data), expected="1024 bytes", found=f"{len(data)} bytes"
+            "entry log header", offset=len(data), expected="1024 bytes", found=counted(len(data), "byte")
         )
     _, version, map_offset, ledgers = _HEADER.unpack_from(data)
     if version not in VERSIONS:
@@ -138,7 +139,10 @@ def decode_map_batch(record: bytes, offset: int = 0) -> list[tuple[int, int]]:
     """
     if len(record) < _BATCH_HEAD.size:
         raise CorruptionError(
-            "ledgers map batch", offset=offset, expected="24 bytes or more", found=f"{len(record)} bytes"
+            "ledgers map batch",
+            offset=offset,
+            expected="24 bytes or more",
+            found=counted(len(record), "byte"),
         )
     size, ledger, entry, count = _BATCH_HEAD.unpack_from(record)
     if ledger != NOT_AN_ENTRY or entry != MAP_MARKER:
@@ -150,11 +154,14 @@ def decode_map_batch(record: bytes, offset: int = 0) -> list[tuple[int, int]]:
             "ledgers map batch",
             offset=offset,
             expected="size 20 + 16 n for 1 to 10000 ledgers",
-            found=f"size {size}, {count} ledgers",
+            found=f"size {size}, {counted(count, 'ledger')}",
         )
     if len(record) < 4 + size:
         raise CorruptionError(
-            "ledgers map batch", offset=offset, expected=f"{4 + size} bytes", found=f"{len(record)} bytes"
+            "ledgers map batch",
+            offset=offset,
+            expected=counted(4 + size, "byte"),
+            found=counted(len(record), "byte"),
         )
     return list(_PAIR.iter_unpack(record[24 : 24 + 16 * count]))
 
@@ -179,8 +186,8 @@ def decode_map(data: bytes, header: EntryLogHeader, base: int = 0) -> LedgerTota
         raise CorruptionError(
             "ledgers map",
             offset=base,
-            expected=f"{header.ledgers} ledgers as the header says",
-            found=f"{len(totals)} ledgers",
+            expected=f"{counted(header.ledgers, 'ledger')} as the header says",
+            found=counted(len(totals), "ledger"),
         )
     return totals
 

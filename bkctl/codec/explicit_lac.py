@@ -21,6 +21,7 @@ import struct
 from dataclasses import dataclass
 
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 
 BYTES_MIN = 16
 
@@ -40,7 +41,7 @@ def decode_explicit_lac(blob: bytes) -> ExplicitLac:
     """Return the parts of a blob. Raises CorruptionError when there are fewer than 16 bytes."""
     if len(blob) < BYTES_MIN:
         raise CorruptionError(
-            "explicit LAC", offset=len(blob), expected=f"{BYTES_MIN} bytes", found=f"{len(blob)} bytes"
+            "explicit LAC", offset=len(blob), expected=f"{BYTES_MIN} bytes", found=counted(len(blob), "byte")
         )
     ledger, lac = _IDS.unpack_from(blob)
     return ExplicitLac(ledger, lac, bytes(blob[BYTES_MIN:]))

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 
 from bkctl.codec.location import ABSENT
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 
 MAGIC = b"BKLE"
 HEADER_BYTES = 1024
@@ -111,7 +112,7 @@ def decode_header(data: bytes) -> FileInfoHeader:
         raise CorruptionError("idx header", expected=MAGIC.hex(), found=data[:4].hex() or "nothing")
     if len(data) < HEADER_BYTES:
         raise CorruptionError(
-            "idx header", offset=len(data), expected=f"{HEADER_BYTES} bytes", found=f"{len(data)} bytes"
+            "idx header", offset=len(data), expected=f"{HEADER_BYTES} bytes", found=counted(len(data), "byte")
         )
     _, version, key_length = _HEAD.unpack_from(data)
     if version not in VERSIONS:
@@ -161,7 +162,7 @@ def encode_header(header: FileInfoHeader) -> bytes:
         parts += [_I32.pack(len(lac or b"")), lac or b""]
     data = b"".join(parts)
     if len(data) > HEADER_BYTES:
-        raise ValueError(f"an idx header of {len(data)} bytes, at most {HEADER_BYTES}")
+        raise ValueError(f"an idx header of {counted(len(data), 'byte')}, at most {HEADER_BYTES}")
     return data.ljust(HEADER_BYTES, b"\0")
 
 
@@ -173,7 +174,7 @@ def slot_offset(entry: int) -> int:
 def decode_slot(data: bytes) -> int:
     """Return the packed location in 8 bytes. Raises CorruptionError when there are not 8."""
     if len(data) != SLOT_BYTES:
-        raise CorruptionError("idx slot", expected=f"{SLOT_BYTES} bytes", found=f"{len(data)} bytes")
+        raise CorruptionError("idx slot", expected=f"{SLOT_BYTES} bytes", found=counted(len(data), "byte"))
     location: int = _I64.unpack(data)[0]
     return location
 
@@ -184,7 +185,7 @@ def decode_slots(data: bytes, first_entry: int = 0) -> SlotColumns:
     Locations are not judged. Raises CorruptionError when the length is no multiple of 8.
     """
     if len(data) % SLOT_BYTES:
-        raise CorruptionError("idx slots", expected="whole slots", found=f"{len(data)} bytes")
+        raise CorruptionError("idx slots", expected="whole slots", found=counted(len(data), "byte"))
     if not data.rstrip(b"\0"):
         return SlotColumns(array("q"), array("q"))
     slots: array[int] = array("q", data)

@@ -44,6 +44,7 @@ from functools import lru_cache
 
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 
 MAGIC = b"BKLG"
 VERSION_MIN = 1
@@ -123,12 +124,12 @@ def decode_header(data: bytes) -> JournalHeader:
     if not data.startswith(MAGIC):
         if data and MAGIC.startswith(data):
             raise CorruptionError(
-                "journal header", offset=len(data), expected="8 bytes", found=f"{len(data)} bytes"
+                "journal header", offset=len(data), expected="8 bytes", found=counted(len(data), "byte")
             )
         return JournalHeader(1)
     if len(data) < SHORT_HEADER_BYTES:
         raise CorruptionError(
-            "journal header", offset=len(data), expected="8 bytes", found=f"{len(data)} bytes"
+            "journal header", offset=len(data), expected="8 bytes", found=counted(len(data), "byte")
         )
     version: int = _HEADER.unpack_from(data)[1]
     if not VERSION_MIN <= version <= VERSION_MAX:
@@ -138,8 +139,8 @@ def decode_header(data: bytes) -> JournalHeader:
         raise CorruptionError(
             "journal header",
             offset=len(data),
-            expected=f"{header.first_record} bytes",
-            found=f"{len(data)} bytes",
+            expected=counted(header.first_record, "byte"),
+            found=counted(len(data), "byte"),
         )
     return header
 
@@ -215,7 +216,7 @@ def decode_record(data: bytes, version: int, position: int = 0, *, size_max: int
     """
     if len(data) - position < 4:
         raise CorruptionError(
-            "journal record", offset=position, expected="4 bytes", found=f"{len(data) - position} bytes"
+            "journal record", offset=position, expected="4 bytes", found=counted(len(data) - position, "byte")
         )
     size = _I32.unpack_from(data, position)[0]
     if size == PADDING_MARK and version >= PADDED_FROM:
@@ -228,8 +229,8 @@ def decode_record(data: bytes, version: int, position: int = 0, *, size_max: int
         raise CorruptionError(
             "journal record",
             offset=position,
-            expected=f"{size} bytes",
-            found=f"{len(data) - position - 4} bytes",
+            expected=counted(size, "byte"),
+            found=counted(len(data) - position - 4, "byte"),
         )
     body = data[position + 4 : position + 4 + size]
     ledger, entry = _KEY.unpack_from(body)
@@ -242,7 +243,10 @@ def _decode_padding(data: bytes, position: int) -> JournalRecord:
     """Return a padding record, the mark of which was seen."""
     if len(data) - position < 8:
         raise CorruptionError(
-            "journal padding", offset=position, expected="8 bytes", found=f"{len(data) - position} bytes"
+            "journal padding",
+            offset=position,
+            expected="8 bytes",
+            found=counted(len(data) - position, "byte"),
         )
     size = _PADDING.unpack_from(data, position)[1]
     if size < 0:
@@ -253,8 +257,8 @@ def _decode_padding(data: bytes, position: int) -> JournalRecord:
         raise CorruptionError(
             "journal padding",
             offset=position,
-            expected=f"{size} bytes",
-            found=f"{len(data) - position - 8} bytes",
+            expected=counted(size, "byte"),
+            found=counted(len(data) - position - 8, "byte"),
         )
     return JournalRecord(RecordKind.PADDING, size, -1, -1, data[position + 8 : position + 8 + size])
 
@@ -271,8 +275,8 @@ def _check_special(kind: RecordKind, body: bytes, position: int) -> None:
             raise CorruptionError(
                 f"journal {kind.value.replace('_', '-')} record",
                 offset=position,
-                expected=f"{len(body) - BLOB_AT} bytes inside",
-                found=f"{inner} bytes",
+                expected=f"{counted(len(body) - BLOB_AT, 'byte')} inside",
+                found=counted(inner, "byte"),
             )
 
 

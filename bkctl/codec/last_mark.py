@@ -22,6 +22,7 @@ import struct
 from dataclasses import dataclass
 
 from bkctl.errors import CorruptionError, UsageError
+from bkctl.reporting import counted
 
 _MARK = struct.Struct(">qq")
 
@@ -55,7 +56,7 @@ def decode_last_mark(data: bytes) -> LastMark:
     """
     if len(data) < MARK_BYTES:
         raise CorruptionError(
-            "last mark", offset=len(data), expected=f"{MARK_BYTES} bytes", found=f"{len(data)} bytes"
+            "last mark", offset=len(data), expected=f"{MARK_BYTES} bytes", found=counted(len(data), "byte")
         )
     journal_id, offset = _MARK.unpack_from(data)
     for position, number, name in ((0, journal_id, "journal id"), (8, offset, "byte offset")):

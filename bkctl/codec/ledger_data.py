@@ -35,6 +35,7 @@ from dataclasses import dataclass
 
 from bkctl.codec import varint
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 
 KEY_BYTES = 8
 REBUILT_KEY_BYTES = 16
@@ -80,7 +81,7 @@ def decode_ledger_key(key: bytes) -> tuple[int, int]:
     keys of any other form.
     """
     if len(key) not in (KEY_BYTES, REBUILT_KEY_BYTES):
-        raise CorruptionError("ledgers key", expected="8 or 16 bytes", found=f"{len(key)} bytes")
+        raise CorruptionError("ledgers key", expected="8 or 16 bytes", found=counted(len(key), "byte"))
     ledger: int = _I64.unpack_from(key)[0]
     if ledger < 0 and not (ledger == FLAGS_ID and len(key) == KEY_BYTES):
         raise CorruptionError("ledgers key", expected="a ledger id >= 0 or the flags", found=str(ledger))
@@ -99,7 +100,7 @@ def encode_flags(flags: int) -> bytes:
 def decode_flags(value: bytes) -> int:
     """Return the flags. Raises CorruptionError unless there are 8 bytes and no bits but the known one."""
     if len(value) != _I64.size:
-        raise CorruptionError("storage flags", expected="8 bytes", found=f"{len(value)} bytes")
+        raise CorruptionError("storage flags", expected="8 bytes", found=counted(len(value), "byte"))
     flags: int = _I64.unpack(value)[0]
     if flags & ~NEEDS_INTEGRITY_CHECK:
         raise CorruptionError("storage flags", expected="only bit 0", found=value.hex())
@@ -177,7 +178,10 @@ def _decode_field(value: bytes, position: int, wire: int) -> tuple[int | bytes, 
         raise CorruptionError("LedgerData", offset=position, expected="wire type 0, 1, 2, 5", found=str(wire))
     if length > len(value) - position:
         raise CorruptionError(
-            "LedgerData", offset=position, expected=f"{length} bytes", found=f"{len(value) - position} bytes"
+            "LedgerData",
+            offset=position,
+            expected=counted(length, "byte"),
+            found=counted(len(value) - position, "byte"),
         )
     return bytes(value[position : position + length]), position + length
 

@@ -33,6 +33,7 @@ from bkctl.codec import varint
 from bkctl.codec.ledger_metadata_values import NO_ENTRY, SEGMENTS_MAX, LedgerMetadata, Segment
 from bkctl.codec.proto.bookkeeper_pb2 import LedgerMetadataFormat
 from bkctl.errors import CorruptionError, UsageError
+from bkctl.reporting import counted
 from bkctl.types import DigestType, LedgerState
 
 _STATE_CODES = {
@@ -65,8 +66,8 @@ def decode_binary(body: bytes, base: int) -> LedgerMetadata:
         raise CorruptionError(
             "ledger metadata",
             offset=base,
-            expected=f"a message of {size} bytes",
-            found=f"{len(body) - start} bytes",
+            expected=f"a message of {counted(size, 'byte')}",
+            found=counted(len(body) - start, "byte"),
         )
     message = LedgerMetadataFormat()
     try:

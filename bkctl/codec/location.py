@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 
 KEY_BYTES = 16
 VALUE_BYTES = 8
@@ -90,7 +91,7 @@ def decode_key(key: bytes) -> tuple[int, int]:
     Raises CorruptionError unless there are 16 bytes and the ledger id is >= 0.
     """
     if len(key) != KEY_BYTES:
-        raise CorruptionError("locations key", expected=f"{KEY_BYTES} bytes", found=f"{len(key)} bytes")
+        raise CorruptionError("locations key", expected=f"{KEY_BYTES} bytes", found=counted(len(key), "byte"))
     ledger, entry = _KEY.unpack(key)
     if ledger < 0:
         raise CorruptionError("locations key", expected="a ledger id >= 0", found=str(ledger))
@@ -105,7 +106,7 @@ def encode_value(location: Location | None) -> bytes:
 def decode_value(value: bytes) -> Location | None:
     """Return the location, None when absent. Raises CorruptionError unless there are 8 bytes of one."""
     if len(value) != VALUE_BYTES:
-        raise CorruptionError("location", expected=f"{VALUE_BYTES} bytes", found=f"{len(value)} bytes")
+        raise CorruptionError("location", expected=f"{VALUE_BYTES} bytes", found=counted(len(value), "byte"))
     return unpack_location(_I64.unpack(value)[0])
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 
 COMPRESSED = b"\x47\x78"
 COMPACTED_LEDGER = b"CompactedTopicLedger"
@@ -104,7 +105,7 @@ def _fields(data: bytes) -> Iterator[Field]:
         else:
             raise CorruptionError(f"expected a field at {at}, found wire type {kind}")
         if at + size > len(data):
-            raise CorruptionError(f"expected {size} bytes at {at}, found {len(data) - at}")
+            raise CorruptionError(f"expected {counted(size, 'byte')} at {at}, found {len(data) - at}")
         yield number, data[at : at + size]
         at += size
 

@@ -26,6 +26,7 @@ from bkctl.commands.frame.options import (
 )
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.errors import RefusedError
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -210,7 +211,8 @@ def _set(
         bookie = find_stopped_bookie(filesystem, paths)
         change = plan(bookie)
         _check_loss(change, accept_loss=accept_loss)
-        ask(f"set the last mark in {len(change.files)} directories to {_named(change.after)}", yes=yes)
+        directories = counted(len(change.files), "directory", "directories")
+        ask(f"set the last mark in {directories} to {_named(change.after)}", yes=yes)
         write_losses(losses, change.losses, bookie.spaces)
         lock.recheck()
         return change, set_mark(filesystem, bookie, change, rocks_databases(), SystemClock())
@@ -229,9 +231,9 @@ def _check_loss(change: MarkChange, *, accept_loss: bool) -> None:
             "back, or look with --dry-run, then add --accept-loss: the ledgers are put into limbo"
         )
     raise RefusedError(
-        f"the mark is {_named(change.before)} now: {change.skipped.records} records of "
-        f"{len(change.skipped.ledgers)} ledgers would never be replayed. Look with --dry-run, then add "
-        "--accept-loss: the ledgers are put into limbo"
+        f"the mark is {_named(change.before)} now: {counted(change.skipped.records, 'record')} of "
+        f"{counted(len(change.skipped.ledgers), 'ledger')} would never be replayed. Look with --dry-run, "
+        "then add --accept-loss: the ledgers are put into limbo"
     )
 
 
@@ -253,11 +255,11 @@ def _set_rows(change: MarkChange, kept: list[str]) -> Iterator[dict[str, Any]]:
         "kind": "replayed",
         "path": directory,
         "records": replayed.records,
-        "detail": f"of {len(replayed.ledgers)} ledgers",
+        "detail": f"of {counted(len(replayed.ledgers), 'ledger')}",
     }
     for damage in replayed.damage:
         then = "what a power cut leaves" if damage.unsynced else "a start is refused without --accept-loss"
-        reason = f"{damage.size_bytes} bytes: {damage.reason}; {then}"
+        reason = f"{counted(damage.size_bytes, 'byte')}: {damage.reason}; {then}"
         yield nothing | {"kind": "damage", "path": damage.path, "offset": damage.offset, "detail": reason}
     for gone in replayed.missing:
         yield nothing | {"kind": "missing", "path": directory, "detail": gone}

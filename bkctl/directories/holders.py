@@ -31,6 +31,7 @@ from bkctl.kvstore.lock_holder import (
     shares_mounts,
 )
 from bkctl.kvstore.planted import refuse_planted_link
+from bkctl.reporting import counted
 from bkctl.scan.directory import COOKIE_NAME, DIRTY_NAME, REPAIRS_NAME
 from bkctl.scan.directory import REBUILD_SUFFIX as WORK_SUFFIX
 from bkctl.vfs import PosixFileSystem
@@ -146,7 +147,8 @@ def _refusal(directory: str, found: Sequence[Holder], unseen: int) -> str:
     if is_dirty(directory):
         text += "; the directory is marked DIRTY"
     if unseen:
-        text += f"; open files of {unseen} processes of other users could not be looked at"
+        others = counted(unseen, "process", "processes")
+        text += f"; open files of {others} of other users could not be looked at"
     return text
 
 

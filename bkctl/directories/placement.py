@@ -19,6 +19,7 @@ from bkctl.directories.cookie_places import moved_with, place_in
 from bkctl.directories.half_converted import refuse_half_converted
 from bkctl.directories.index_spaces import index_spaces
 from bkctl.errors import CorruptionError, UsageError
+from bkctl.reporting import counted
 from bkctl.scan.directory import (
     COOKIE_NAME,
     CURRENT,
@@ -131,8 +132,9 @@ def _current(fs: FileSystem, name: str) -> BookieDirectory:
 def _paired(ledgers: Sequence[BookieDirectory], indexes: Sequence[BookieDirectory]) -> list[_Pair]:
     if len(ledgers) != len(indexes):
         raise UsageError(
-            f"{len(ledgers)} ledger directories and {len(indexes)} index directories: DbLedgerStorage needs "
-            "as many of one as of the other; name them with --ledger-dir and --index-dir, in order"
+            f"{counted(len(ledgers), 'ledger directory', 'ledger directories')} and "
+            f"{counted(len(indexes), 'index directory', 'index directories')}: DbLedgerStorage needs as "
+            "many of one as of the other; name them with --ledger-dir and --index-dir, in order"
         )
     return [(at, len(ledgers), *pair) for at, pair in enumerate(zip(ledgers, indexes, strict=True))]
 
@@ -210,7 +212,8 @@ def _index_of(
     """Return the index directory at the same position of the cookie."""
     wanted = cookie.index_paths
     if len(wanted) != len(cookie.ledger_paths):
-        raise UsageError(f"{ledger.path}: its cookie names {len(wanted)} index directories; use --index-dir")
+        names = counted(len(wanted), "index directory", "index directories")
+        raise UsageError(f"{ledger.path}: its cookie names {names}; use --index-dir")
     if wanted[at] == cookie.ledger_paths[at]:
         return ledger
     others = [directory for directory in found if directory.path != ledger.path]

@@ -14,6 +14,7 @@ from bkctl.engine.ledger_descriptor import Done, LedgerDescriptor
 from bkctl.engine.ledger_table import LedgerTable
 from bkctl.engine.write_stage import WriteStage
 from bkctl.errors import BadRequestError, BkctlError, BookieIOError
+from bkctl.reporting import counted
 
 _FRONT = struct.Struct(">qq")
 _ANSWER = "an answer to an explicit LAC"
@@ -44,10 +45,12 @@ class ExplicitLacs:
         too long, or has a negative ledger id, ReadOnlyBookieError, LedgerFencedError, UnauthorizedError.
         """
         if len(blob) < _FRONT.size:
-            raise BadRequestError(f"a LAC packet of {len(blob)} bytes: at least {_FRONT.size} are needed")
+            raise BadRequestError(
+                f"a LAC packet of {counted(len(blob), 'byte')}: at least {_FRONT.size} are needed"
+            )
         if len(blob) > journal_codec.BLOB_BYTES_MAX:
             most = journal_codec.BLOB_BYTES_MAX
-            raise BadRequestError(f"a LAC packet of {len(blob)} bytes: at most {most} are kept")
+            raise BadRequestError(f"a LAC packet of {counted(len(blob), 'byte')}: at most {most} are kept")
         ledger, lac = _FRONT.unpack_from(blob)
         if ledger < 0:
             raise BadRequestError(f"ledger {ledger}: ids are not negative", ledger=ledger)

@@ -22,6 +22,7 @@ from bkctl.engine.journal.journal import Journal
 from bkctl.engine.ledger_descriptor import LAC_NONE, LedgerDescriptor, is_blank
 from bkctl.engine.ledger_storage import LedgerStorage
 from bkctl.errors import BadRequestError, BkctlError, CorruptionError, LedgerFencedError, UnauthorizedError
+from bkctl.reporting import counted
 
 #: Descriptors that are looked at when one has to be forgotten.
 LOOKED_AT_MAX = 32
@@ -92,7 +93,8 @@ class LedgerTable:
         if len(master_key) > BLOB_BYTES_MAX:
             # The next start would not take its record for one.
             raise BadRequestError(
-                f"ledger {ledger}: a master key of {len(master_key)} bytes: at most {BLOB_BYTES_MAX}",
+                f"ledger {ledger}: a master key of {counted(len(master_key), 'byte')}: at most "
+                f"{BLOB_BYTES_MAX}",
                 ledger=ledger,
             )
         if descriptor is None:

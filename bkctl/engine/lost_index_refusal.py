@@ -12,6 +12,7 @@ from bkctl.engine.lost_index import LostIndex, find_lost_indexes
 from bkctl.engine.settings import BookieSettings
 from bkctl.engine.storage_parts import PlacedLedgers
 from bkctl.errors import BkctlError, CorruptionError, RefusedError
+from bkctl.reporting import counted
 from bkctl.scan.directory import current, is_key_value_store
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 from bkctl.vfs import FileSystem, WritableFileSystem
@@ -63,7 +64,8 @@ def refuse_lost_indexes(filesystem: FileSystem, lost: Sequence[LostIndex]) -> No
     if not lost:
         return
     first = lost[0]
-    more = f" (and so in {len(lost) - 1} more directories)" if len(lost) > 1 else ""
+    others = counted(len(lost) - 1, "more directory", "more directories")
+    more = f" (and so in {others})" if len(lost) > 1 else ""
     rebuilt = "" if first.logs_lost else f", or rebuild it with 'bkctl {' '.join(first.rebuild(filesystem))}'"
     new = (
         ". Where the directory was only added (allowStorageExpansion) and never had an entry, nothing was"

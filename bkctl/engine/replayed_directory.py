@@ -23,6 +23,7 @@ from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.second_keys import LedgerLives, ReplayedFile
 from bkctl.errors import RefusedError
+from bkctl.reporting import counted
 from bkctl.scan.damage import Damage
 from bkctl.vfs import FileSystem
 
@@ -108,7 +109,8 @@ class ReplayedDirectory:
                 damage.reason,
             )
             return
-        what = f"{damage.path}: damage at offset {damage.offset}, {damage.size_bytes} bytes: {damage.reason}"
+        size = counted(damage.size_bytes, "byte")
+        what = f"{damage.path}: damage at offset {damage.offset}, {size}: {damage.reason}"
         if damage.readable:
             _log.warning("%s; the record in it could be read", what)
             return

@@ -10,6 +10,7 @@ from bkctl.config.server_keys.journal import JournalSettings
 from bkctl.config.server_keys.storage import EntryLogSettings, StorageSettings
 from bkctl.engine.held_adds import HeldAddsSettings
 from bkctl.errors import UsageError
+from bkctl.reporting import counted
 from bkctl.storage_kinds import kind_of_class
 
 
@@ -43,8 +44,9 @@ class BookieSettings:
             and len(self.index_directories) != len(self.ledger_directories)
         ):
             raise UsageError(
-                f"{len(self.index_directories)} index directories for {len(self.ledger_directories)} ledger"
-                " directories: their number must be the same"
+                f"{counted(len(self.index_directories), 'index directory', 'index directories')} for"
+                f" {counted(len(self.ledger_directories), 'ledger directory', 'ledger directories')}: their"
+                " number must be the same"
             )
         for rules in (self.journal, self.disks, self.gc):
             rules.check()

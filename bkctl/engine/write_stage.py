@@ -38,6 +38,7 @@ from bkctl.errors import (
 )
 from bkctl.metrics.busiest_ledgers import LedgerAdds
 from bkctl.metrics.stage import StageMeter
+from bkctl.reporting import counted
 
 #: An entry as the bookie reads it: ledger, entry, last add confirmed.
 _FRONT = struct.Struct(">qqq")
@@ -187,7 +188,7 @@ class WriteStage:
             raise BookieIOError("the bookie is shutting down")
         if len(add.body) < ACCEPTED_BYTES_MIN:
             raise BadRequestError(
-                f"an entry of {len(add.body)} bytes: at least {ACCEPTED_BYTES_MIN} are needed"
+                f"an entry of {counted(len(add.body), 'byte')}: at least {ACCEPTED_BYTES_MIN} are needed"
             )
         ledger, entry, _ = _FRONT.unpack_from(add.body)
         if ledger < 0 or entry < 0:

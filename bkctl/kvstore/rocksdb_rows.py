@@ -38,6 +38,7 @@ from bkctl.kvstore.base import (
     key_range,
 )
 from bkctl.kvstore.gate import Gate
+from bkctl.reporting import counted
 
 READAHEAD_BYTES = 2 << 20
 #: Seconds that a close waits for the threads that are inside.
@@ -298,10 +299,9 @@ class RocksRows:
             raise self._in_use()
 
     def _in_use(self) -> StoreInUseError:
-        users = self._gate.users
+        users = counted(self._gate.users, "thread")
         return StoreInUseError(
-            f"{self._path}: {users} thread{'' if users == 1 else 's'} did not leave RocksDB for"
-            f" {CLOSE_WAIT_S:g} s; it stays open",
+            f"{self._path}: {users} did not leave RocksDB for {CLOSE_WAIT_S:g} s; it stays open",
             path=self._path,
         )
 

@@ -31,6 +31,7 @@ from bkctl.net.settings import NetSettings
 from bkctl.protocol.connection import ClientConnection, Completed
 from bkctl.protocol.events import Close
 from bkctl.protocol.messages import Request, Response, Wire
+from bkctl.reporting import counted
 
 #: Called once with the outcome, never before :meth:`BookieConnection.send` has returned. Must not raise.
 Done = Callable[[Response | SilentBookieError], None]
@@ -111,7 +112,8 @@ class BookieConnection:
         if len(self._waiting) >= self._settings.waiting_max:
             return NotConnectedError(
                 self.bookie,
-                f"{len(self._in_flight)} requests without an answer, and {len(self._waiting)} waiting",
+                f"{counted(len(self._in_flight), 'request')} without an answer, and {len(self._waiting)} "
+                "waiting",
             )
         return None
 
@@ -268,7 +270,9 @@ class BookieConnection:
         if silent_for is not None:
             self._drop(NotConnectedError(self.bookie, f"closed after {silent_for.timeout_s:g} s of silence"))
         elif 2 * self._given_up > self._settings.outstanding_max:
-            self._drop(NotConnectedError(self.bookie, f"closed: {self._given_up} requests had no answer"))
+            self._drop(
+                NotConnectedError(self.bookie, f"closed: {counted(self._given_up, 'request')} had no answer")
+            )
         elif next_s < float("inf"):
             self._watch(max(next_s, now_s + _DEADLINE_STEP_S))
 

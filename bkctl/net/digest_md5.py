@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 
 from bkctl.errors import ConnectionFailedError
+from bkctl.reporting import counted
 
 PLUGIN = "sasl"
 _NONCE_COUNT = "00000001"
@@ -120,7 +121,7 @@ class DigestMd5Exchange:
 def directives(payload: bytes) -> dict[str, str]:
     """Return the names and values of a message; the first one of a name counts. Raises SaslError."""
     if len(payload) > _CHALLENGE_BYTES_MAX:
-        raise SaslError(f"a message of {len(payload)} bytes, {_CHALLENGE_BYTES_MAX} are the limit")
+        raise SaslError(f"a message of {counted(len(payload), 'byte')}, {_CHALLENGE_BYTES_MAX} are the limit")
     try:
         text = payload.decode("utf-8").strip()
     except UnicodeDecodeError:

@@ -57,7 +57,7 @@ from bkctl.pipeline.table_sets import (
 from bkctl.pipeline.tables.ledger_source import is_uri
 from bkctl.pipeline.tables.options import Range
 from bkctl.pipeline.uploaded_run import claimed_url
-from bkctl.reporting import Phase, silent_phase
+from bkctl.reporting import Phase, counted, silent_phase
 from bkctl.vfs import FileSystem
 
 SPARK_FROM_BYTES = 50 << 30
@@ -275,9 +275,9 @@ class _Run:
             gone = logs_gone(self._filesystem, self._surveyed)
         if gone:
             self._reservations.guard(
-                f"{gone} entry logs went away while files were read: a running bookie compacts. What it "
-                "copied out of them may be in no table: run again, or over a copy, before believing that "
-                "something is missing"
+                f"{counted(gone, 'entry log')} went away while files were read: a running bookie compacts. "
+                "What it copied out of them may be in no table: run again, or over a copy, before "
+                "believing that something is missing"
             )
         job, request = self._request.job, self._request
         unknown = ["unread_indexes"] if self._inputs.unread_indexes else []

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bkctl.pipeline.plots import amount
+from bkctl.reporting import noun_of
 
 
 def number(count: int, noun: str, plural: str | None = None) -> str:
     """Return a count with its noun and marks at thousands: ``1 entry``, ``1,147 entries``."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+    return f"{count:,} {noun_of(count, noun, plural)}"
 
 
 def entries(count: int) -> str:

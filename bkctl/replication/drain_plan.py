@@ -19,6 +19,7 @@ from bkctl.replication.fragment_check import BadFragment, BadIndex, Defect
 from bkctl.replication.leaving_fragments import named_fragments, replica_size
 from bkctl.replication.ledger_look import without_source
 from bkctl.replication.moved_ledger import MovedLedger, MoveOutcome
+from bkctl.reporting import counted
 from bkctl.types import LedgerState
 
 #: Ledgers that cannot be moved, which a plan names; it counts all of them.
@@ -58,7 +59,8 @@ class DrainPlan:
             found.append("no writable bookie is there to take replicas")
         elif self.free_bytes is not None and self.bytes > self.free_bytes:
             found.append(
-                f"{self.bytes} bytes are to be copied, and the targets have {self.free_bytes} bytes of room"
+                f"{counted(self.bytes, 'byte is', 'bytes are')} to be copied, and the targets have room for "
+                f"{self.free_bytes}"
             )
         if self.blocked:
             first = self.rows[0]

@@ -47,6 +47,7 @@ from bkctl.replication.misplaced import Mends, Misplaced, PlacementLook, look_at
 from bkctl.replication.rate import ByteRate
 from bkctl.replication.steps import Steps
 from bkctl.replication.verdict import Verdict, VerdictKind, verdict_of_failures
+from bkctl.reporting import counted
 
 #: Pauses before each try to ask targets that may be named, behind an error of the store: about as long as its
 #: session lasts, with which the lock goes.
@@ -280,8 +281,9 @@ class LedgerRepair:
 
     def _waiting(self, look: LedgerLook) -> Verdict:
         bookies = tuple(sorted({one.bookie for part in look.open_and_bad for one in part.bad}))
+        lack = "lacks" if len(bookies) == 1 else "lack"
         reason = (
-            f"it is open, and {', '.join(bookies)} lacks entries that its writer may still be writing; they "
+            f"it is open, and {', '.join(bookies)} {lack} entries that its writer may still be writing; they "
             "are copied once it is closed"
         )
         return self._verdict(VerdictKind.WAITING_FOR_WRITER, reason, bookies)
@@ -301,11 +303,13 @@ class LedgerRepair:
                 return self._verdict(kind, reason, tuple([one.bookie for one in indices]), entry)
         wanting = max([targets_needed(metadata, bad, look.registered) for bad in look.repairable], default=0)
         if wanting:
-            reason = f"{wanting} more writable bookies are needed to take the places of {', '.join(bookies)}"
+            needed = counted(wanting, "more writable bookie is", "more writable bookies are")
+            reason = f"{needed} needed in the place of {', '.join(bookies)}"
             return self._verdict(VerdictKind.BLOCKED_NO_TARGET, reason, bookies)
         if look.repairable:
             copies = sum(entries_to_copy(metadata, bad) for bad in look.repairable)
-            reason = f"{copies} entries are to be copied in the places of {', '.join(bookies)}"
+            entries = counted(copies, "entry is", "entries are")
+            reason = f"{entries} to be copied in the place of {', '.join(bookies)}"
             return self._verdict(VerdictKind.REPAIRABLE, reason, bookies)
         if look.missing_members:
             missing = ", ".join(look.missing_members)

@@ -26,6 +26,7 @@ from bkctl.codec.entrylog import parse_compacted_name, parse_compacting_name, pa
 from bkctl.codec.journal import parse_journal_name
 from bkctl.codec.last_mark import ZERO_MARK, LastMark, decode_last_mark
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.reporting import counted
 from bkctl.storage_kinds import IDX, KINDS, kind_in
 from bkctl.vfs import FileSystem
 
@@ -157,7 +158,8 @@ def read_small(filesystem: FileSystem, path: str) -> bytes:
     try:
         if file.size_bytes > SMALL_FILE_BYTES_MAX:
             raise StorageError(
-                f"{path}: {file.size_bytes} bytes where at most {SMALL_FILE_BYTES_MAX} make sense", path=path
+                f"{path}: {counted(file.size_bytes, 'byte')} where at most {SMALL_FILE_BYTES_MAX} make sense",
+                path=path,
             )
         return file.read_at(0, file.size_bytes)
     finally:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from bkctl.codec import entrylog as codec
 from bkctl.codec.entry import BODY_BYTES_MAX, RECORD_HEAD, EntryBatch
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.dialect import MarkedRecord
 from bkctl.scan.proof import Evidence
@@ -132,7 +133,8 @@ def _read_map(file: SteadyFile, head: EntryLogHead) -> None:
                 8,
                 8,
                 "ledgers map offset",
-                f"an offset inside the log of {file.size_bytes} bytes, as its map was written last",
+                f"an offset inside the log of {counted(file.size_bytes, 'byte')}, as its map was written "
+                "last",
                 str(offset),
             )
         )
@@ -181,7 +183,9 @@ class EntryLogScan:
     def __iter__(self) -> Iterator[Item]:
         if self.head.short:
             kind = "torn" if self.file.size_bytes else "end"
-            yield Tail(0, kind, f"{self.file.size_bytes} bytes of a header" if kind == "torn" else "")
+            yield Tail(
+                0, kind, f"{counted(self.file.size_bytes, 'byte')} of a header" if kind == "torn" else ""
+            )
             return
         yield from self.records
 

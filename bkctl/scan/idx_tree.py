@@ -21,6 +21,7 @@ from bkctl.codec.file_info import HEADER_BYTES, SLOT_BYTES, FileInfoHeader, Slot
 from bkctl.codec.ledger_data import LedgerData
 from bkctl.codec.location import ID_MAX, OFFSET_MAX, Location, LocationColumns, unpack_location
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
+from bkctl.reporting import counted
 from bkctl.scan.index_rows import BATCH_ROWS, IndexDamage, LedgerRow, reason_of
 from bkctl.scan.steady_file import SteadyFile
 from bkctl.vfs import FileSystem
@@ -242,11 +243,11 @@ def _windows(ledger: int, file: SteadyFile, first: int, last: int) -> Iterator[L
         data = file.read_at(offset, min(BATCH_ROWS, end - entry) * SLOT_BYTES)
         yield from _located(ledger, file.path, file_info.decode_slots(data, entry))
         for start, stop in file.unreadable[named:]:
-            yield IndexDamage(file.path, "", f"{stop - start} bytes cannot be read", start)
+            yield IndexDamage(file.path, "", f"{counted(stop - start, 'byte')} cannot be read", start)
         named = len(file.unreadable)
     if odd_bytes and last >= slots:
         yield IndexDamage(
-            file.path, "", f"{odd_bytes} bytes of a slot at the end", file_info.slot_offset(slots)
+            file.path, "", f"{counted(odd_bytes, 'byte')} of a slot at the end", file_info.slot_offset(slots)
         )
 
 

@@ -16,6 +16,7 @@ from bkctl.codec.entry import ACCEPTED_BYTES_MIN, BODY_BYTES_MAX, RECORD_HEAD, E
 from bkctl.codec.journal import RecordKind
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 from bkctl.scan.checked import CheckedBatch, CheckedItem
 from bkctl.scan.damage import Damage, Tail, Verdict
 from bkctl.scan.dialect import MarkedRecord
@@ -173,7 +174,7 @@ class JournalScan:
 
     def __iter__(self) -> Iterator[Item]:
         if self.head.short:
-            yield from self._ended(Tail(0, "torn", f"{self.file.size_bytes} bytes of a header"))
+            yield from self._ended(Tail(0, "torn", f"{counted(self.file.size_bytes, 'byte')} of a header"))
             return
         held: Damage | None = None
         for item in self.records:
@@ -208,7 +209,9 @@ class JournalScan:
         found = self.records.prover.find(start + _LENGTH_BYTES, stated)
         end = stated if found is None else found
         expected = f"a record up to {stated}, as the next journal says"
-        yield Damage(self.file.path, start, end - start, LONG_RECORD, expected, f"{rest.sizes[0]} bytes")
+        yield Damage(
+            self.file.path, start, end - start, LONG_RECORD, expected, counted(rest.sizes[0], "byte")
+        )
         yield from self.records.inside(self.file.read_at(end, stated - end), end, end, stated)
         _, behind = rest.split(1)
         if len(behind):

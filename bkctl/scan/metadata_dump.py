@@ -28,6 +28,7 @@ from typing import TypeGuard
 
 from bkctl.codec.ledger_path import split_ledger_path
 from bkctl.errors import CorruptionError, WrongFileError
+from bkctl.reporting import counted
 from bkctl.scan.dumped_nodes import (
     DumpedLedgers,
     DumpedNodes,
@@ -176,7 +177,7 @@ def _read(file: ReadableFile) -> MetadataDump:
             reader.take(member)
             count += 1
     if end is not None and end.nodes != count:
-        raise CorruptionError(_WHAT, expected=f"{end.nodes} znodes", found=f"{count}")
+        raise CorruptionError(_WHAT, expected=counted(end.nodes, "znode"), found=f"{count}")
     return reader.dump(end)
 
 

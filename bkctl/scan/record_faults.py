@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bkctl.codec.entry import BODY_BYTES_MIN, RECORD_HEAD, EntryBatch
+from bkctl.reporting import counted
 from bkctl.scan.damage import Damage, MissingEntries
 from bkctl.scan.steady_file import SteadyFile
 
@@ -61,7 +62,7 @@ class RecordFaults:
         if self._file.refused(offset, offset + RECORD_HEAD.size):
             return "unreadable", "bytes", "a read error of the disk"
         if len(head) < RECORD_HEAD.size:
-            return "record header", f"{RECORD_HEAD.size} bytes", f"{len(head)} bytes"
+            return "record header", f"{RECORD_HEAD.size} bytes", counted(len(head), "byte")
         size, ledger, entry = RECORD_HEAD.unpack(head)
         if size == 0:
             return "zeros", "a record", "zeros"
@@ -77,7 +78,11 @@ class RecordFaults:
                 f"at most {self._file.size_bytes - offset - 4}, the rest of the file",
                 str(size),
             )
-        return "record overlaps another", f"at most {end - offset - 4} bytes", f"{size} bytes"
+        return (
+            "record overlaps another",
+            f"at most {counted(end - offset - 4, 'byte')}",
+            counted(size, "byte"),
+        )
 
 
 def _one(ledger: int, entry: int) -> MissingEntries:

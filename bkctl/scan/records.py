@@ -20,6 +20,7 @@ from dataclasses import replace
 from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN, RECORD_HEAD, EntryBatch, walk
 from bkctl.codec.journal import RecordKind
 from bkctl.ledger_set import LedgerSet
+from bkctl.reporting import counted
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.dialect import Dialect, MarkedRecord
 from bkctl.scan.lost_sectors import SECTOR_BYTES
@@ -384,13 +385,13 @@ class RecordScan:
             self._held.append(front)
             yield from self._release()
             start = last.offset(0)
-            yield Tail(start, "torn", f"a record of {last.sizes[0]} bytes, all zeros")
+            yield Tail(start, "torn", f"a record of {counted(last.sizes[0], 'byte')}, all zeros")
             return
         yield from self._release()
         if data_end == at and not self._file.refused(at, self._file.size_bytes):
             yield Tail(at, "zeros")
         elif self._dialect.torn(head, room) and not self._file.refused(at, at + len(head)):
-            yield Tail(at, "torn", f"{room} bytes of a record")
+            yield Tail(at, "torn", f"{counted(room, 'byte')} of a record")
         else:
             end = self._file.size_bytes if self._file.refused(at, self._file.size_bytes) else data_end
             yield self.faults.gap(at, end)

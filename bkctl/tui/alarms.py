@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bkctl.admin.top.sample import BookieSample, ClusterSample, Mode, Stage
+from bkctl.reporting import counted, noun_of
 from bkctl.tui import figures, thresholds
 from bkctl.tui.lines import Tone
 
@@ -120,7 +121,8 @@ def _troubles(sample: ClusterSample) -> Iterator[_Trouble]:
             yield CLUSTER, "maintenance", f"of {state.maintenance} is on", Tone.WARNING, None
         if state.ledgers:
             more = "+" if state.more_ledgers else ""
-            text = f"{state.ledgers:,}{more} lack replicas"
+            lack = "lacks" if state.ledgers == 1 and not more else "lack"
+            text = f"{state.ledgers:,}{more} {lack} replicas"
             yield CLUSTER, "ledgers", text, Tone.WARNING, None
     for bookie in sample.bookies:
         for kind, text, tone in _troubles_of(bookie):
@@ -153,9 +155,8 @@ def _troubles_of(bookie: BookieSample) -> Iterator[tuple[str, str, Tone]]:
 def _collections(bookie: BookieSample) -> Iterator[tuple[str, str, Tone]]:
     for state in bookie.gc:
         if state.set_aside_logs:
-            noun = "log" if state.set_aside_logs == 1 else "logs"
-            yield f"damaged {state.dir}", f"{state.set_aside_logs} entry {noun} set aside", Tone.BAD
+            logs = counted(state.set_aside_logs, "entry log")
+            yield f"damaged {state.dir}", f"{logs} set aside", Tone.BAD
         if state.held_deletions:
-            noun = "deletion" if state.held_deletions == 1 else "deletions"
-            text = f"{state.held_deletions:,} {noun} held back"
+            text = f"{state.held_deletions:,} {noun_of(state.held_deletions, 'deletion')} held back"
             yield f"gc {state.dir}", text, Tone.WARNING

@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from bkctl.admin.top.sample import EntryLogState
 from bkctl.codec.entrylog import log_name
 from bkctl.errors import BkctlError
+from bkctl.reporting import counted
 from bkctl.tui import figures
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.lines import Line, Span, Tone, fit, remark
@@ -112,7 +113,7 @@ class DirectoryScreen(WatchScreen):
         else:
             total = sum(log.bytes for log in self._logs)
             text, tone = (
-                f"{len(self._logs)} logs, {figures.size(total)}, as the last collection saw them",
+                f"{counted(len(self._logs), 'log')}, {figures.size(total)}, as the last collection saw them",
                 Tone.DIM,
             )
         self.lines_of("logs-note").show(remark(text, tone, width, self.glyphs.cut))

@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
+from bkctl.reporting import noun_of
+
 UNKNOWN = "-"
 
 _DECIMAL = ("", "k", "M", "G", "T", "P")
@@ -19,6 +21,11 @@ def count(value: float | None) -> str:
     if 0 < value < 9.95 and value != int(value):
         return f"{value:.1f}"
     return _scaled(value, 1000.0, _DECIMAL)
+
+
+def counted(value: float | None, noun: str, plural: str | None = None) -> str:
+    """Return a count with its noun: ``1 log``, ``12.3k logs``, ``- logs``."""
+    return f"{count(value)} {noun_of(value, noun, plural)}"
 
 
 def size(value: float | None) -> str:

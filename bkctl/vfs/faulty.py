@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bkctl.errors import StorageError, storage_error
+from bkctl.reporting import counted
 from bkctl.vfs.base import DiskSpace, FileStatus, ReadableFile, WritableFile, WritableFileSystem
 from bkctl.vfs.memory import MemoryWritableFile
 from bkctl.vfs.replacing import replace_by_rename
@@ -95,7 +96,7 @@ class FaultyFile:
         return self._inner.size_bytes
 
     def read_at(self, offset: int, length: int) -> bytes:
-        doing = f"reading {length} bytes at offset {offset}"
+        doing = f"reading {counted(length, 'byte')} at offset {offset}"
         self._system.enter("read", self.path, doing=doing, offset=offset)
         for fault in self._system.read_faults:
             if self.path.endswith(fault.suffix) and offset < fault.stop and offset + length > fault.start:
@@ -135,7 +136,7 @@ class FaultyWritableFile(FaultyFile):
 
     def _enter_write(self, offset: int, view: memoryview) -> None:
         """Count a write; half of the bytes are written of one that is to fail."""
-        doing = f"writing {len(view)} bytes at offset {offset}"
+        doing = f"writing {counted(len(view), 'byte')} at offset {offset}"
         try:
             self._system.enter("write", self.path, doing=doing, offset=offset)
         except CrashPointReached:

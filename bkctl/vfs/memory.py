@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bkctl.errors import NotFoundError, StorageError, storage_error
+from bkctl.reporting import counted
 from bkctl.vfs.base import DiskSpace, FileStatus
 from bkctl.vfs.failures import dangling
 from bkctl.vfs.replacing import replace_by_rename
@@ -81,7 +82,10 @@ class MemoryWritableFile(MemoryFile):
             self._bytes.write(offset, content[:room])
         if len(content) > room:
             raise _failure(
-                errno.ENOSPC, self._path, f"writing {len(content)} bytes at offset {offset}", offset
+                errno.ENOSPC,
+                self._path,
+                f"writing {counted(len(content), 'byte')} at offset {offset}",
+                offset,
             )
 
     def write_direct(self, offset: int, pieces: Sequence[bytes]) -> None:

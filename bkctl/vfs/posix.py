@@ -19,6 +19,7 @@ from functools import cache
 
 from bkctl import _kernels
 from bkctl.errors import NotFoundError, StorageError, storage_error
+from bkctl.reporting import counted
 from bkctl.vfs.base import DiskSpace, FileStatus
 from bkctl.vfs.direct_writes import DirectWrites
 from bkctl.vfs.failures import dangling
@@ -120,7 +121,7 @@ class PosixFile:
             return b"".join(parts)
         except OSError as error:
             raise storage_error(
-                error, self._path, f"reading {length} bytes at offset {offset}", offset
+                error, self._path, f"reading {counted(length, 'byte')} at offset {offset}", offset
             ) from error
 
     def close(self) -> None:
@@ -215,15 +216,17 @@ class PosixWritableFile(PosixFile):
                 raise self._write_error(error, offset + written, len(view) - written) from error
             if step == 0:
                 raise StorageError(
-                    f"{self._path}: writing {len(view) - written} bytes at offset {offset + written}: "
-                    "the system takes none",
+                    f"{self._path}: writing {counted(len(view) - written, 'byte')} at offset "
+                    f"{offset + written}: the system takes none",
                     path=self._path,
                     offset=offset + written,
                 )
             written += step
 
     def _write_error(self, error: OSError, offset: int, length: int) -> StorageError:
-        return storage_error(error, self._path, f"writing {length} bytes at offset {offset}", offset)
+        return storage_error(
+            error, self._path, f"writing {counted(length, 'byte')} at offset {offset}", offset
+        )
 
     def sync_data(self) -> None:
         try:

@@ -131,7 +131,7 @@ def test_a_directory_that_is_missing_or_in_use_is_refused(run_cli: Run, bookie: 
     shutil.rmtree(bookie.root / "l1")
     done = set_to(run_cli, bookie, oldest, "--yes")
     assert done.exit_code == 4
-    assert "1 of the 2 ledger directories" in done.stderr
+    assert "1 of the bookie's 2 ledger directories is found" in done.stderr
 
 
 def test_a_mark_that_cannot_be_read_is_replaced(run_cli: Run, bookie: TruthfulBookie) -> None:

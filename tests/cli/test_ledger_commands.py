@@ -435,7 +435,7 @@ def test_recover_all_open_leaves_ledgers_to_writers_that_are_at_work(
         assert result.exit_code == 3
         assert (rows[left]["state"], rows[writer.ledger]["state"]) == ("CLOSED", "OPEN")
         assert rows[writer.ledger]["why"].startswith("left alone: a writer is active, LAC ")
-        assert "1 ledgers are being written and were left alone" in result.stderr
+        assert "1 ledger is being written and was left alone" in result.stderr
         assert writer.error is None
         result = run_cli(*command, "--stop-writers", env=env)
         assert (result.exit_code, from_ndjson(result.stdout)[0]["state"]) == (0, "CLOSED")

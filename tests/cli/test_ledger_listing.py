@@ -55,7 +55,7 @@ def test_recover_does_not_take_it_for_closed(run_cli: Run, env: dict[str, str]) 
     result = run_cli("ledger", "recover", "--all-open", "--yes", env=env)
     assert (result.exit_code, result.stdout) == (3, "")
     assert "bkctl: ledger 7: " in result.stderr
-    assert "1 ledgers whose metadata does not decode" in result.stderr
+    assert "1 ledger is left out, as the metadata does not decode" in result.stderr
 
 
 def test_a_bookie_that_nobody_knows_is_no_bookie_without_ledgers(run_cli: Run, env: dict[str, str]) -> None:

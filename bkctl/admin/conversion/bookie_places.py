@@ -18,6 +18,7 @@ from bkctl.engine.ledger_storage import IndexPlace
 from bkctl.engine.lost_index import LostIndex, find_lost_indexes, ledgers_of_log, logs_with_records
 from bkctl.engine.lost_index_refusal import refuse_lost_indexes
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError
+from bkctl.reporting import counted
 from bkctl.scan.directory import (
     CONVERSION_NAME,
     COOKIE_NAME,
@@ -178,7 +179,8 @@ def check_places(fs: FileSystem, places: BookiePlaces, source: StorageKind, targ
     _check_cookies(fs, places)
     if not target.shares_log_ids and len(places.indexes) != len(places.ledgers):
         raise RefusedError(
-            f"{len(places.ledgers)} ledger directories and {len(places.indexes)} index directories: "
+            f"{counted(len(places.ledgers), 'ledger directory', 'ledger directories')} and "
+            f"{counted(len(places.indexes), 'index directory', 'index directories')}: "
             f"{short_names(target.classes)} needs as many of one as of the other; change indexDirectories "
             "first, with allowStorageExpansion=true, and start the bookie once"
         )

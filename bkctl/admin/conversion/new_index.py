@@ -30,6 +30,7 @@ from bkctl.codec.location import LocationColumns
 from bkctl.engine.interleaved_storage.index_headers import header_of
 from bkctl.engine.interleaved_storage.index_places import FIRST_DIRECTORY
 from bkctl.errors import CorruptionError, StorageError
+from bkctl.reporting import counted
 from bkctl.scan.directory import CONVERSION_NAME, LogFile
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
@@ -210,8 +211,8 @@ def _compare(expected: RowSum, found: RowSum) -> None:
     if found != expected:
         raise CorruptionError(
             "new index; the old one is untouched",
-            expected=f"the {expected.rows} rows of the old one",
-            found=f"{found.rows} rows" if found.rows != expected.rows else "other rows",
+            expected=f"the {counted(expected.rows, 'row')} of the old one",
+            found=counted(found.rows, "row") if found.rows != expected.rows else "other rows",
         )
 
 

@@ -219,7 +219,7 @@ def salvage_log(
         _copy(fs, salvage, salvage.target, book, databases, advance)
         _move_rows(fs, place, salvage.target, databases)
     put_rows(fs, [place.space], {ledger: LedgerRecords() for ledger in lost}, lost, databases)
-    reason = f"salvaged: {len(salvage.damage)} damaged ranges, {salvage.lost} lost"
+    reason = f"salvaged: {counted(len(salvage.damage), 'damaged range')}, {salvage.lost} lost"
     set_aside(
         fs,
         move,
@@ -345,7 +345,10 @@ def _read_back(fs: FileSystem, path: str, records: int, digest: bytes) -> None:
                     found.update(item.body(index))
     if count != records or found.digest() != digest:
         raise CorruptionError(
-            "salvaged log", expected=f"{records} records as written", found=f"{count} records", path=path
+            "salvaged log",
+            expected=f"{counted(records, 'record')} as written",
+            found=counted(count, "record"),
+            path=path,
         )
 
 

@@ -17,6 +17,7 @@ from bkctl.admin.gc.plan import SCARCE_SHARE, Candidates
 from bkctl.admin.http_json import number, object_of, objects_of, text_of, truth
 from bkctl.engine.gc.explanation import GARBAGE
 from bkctl.errors import RefusedError
+from bkctl.reporting import counted
 from bkctl.scan.directory import LogFile
 
 
@@ -74,8 +75,8 @@ def ask_java(url: str) -> list[str]:
     url = http_json.base(url)
     major, minor = over_http.suspended(url)
     logs = _log_names(url)
-    rest = f"{len(logs)} entry logs in all directories; a Java bookie does not say what is in them, run this"
-    rest += " command on its directories (they may be in use)"
+    rest = f"{counted(len(logs), 'entry log')} in all directories; a Java bookie does not say what they hold:"
+    rest += " run this command on its directories (they may be in use)"
     found = []
     for each in over_http.details(url):
         kinds = (

@@ -49,7 +49,7 @@ from bkctl.engine.gc.scratch_compactor import ScratchCompactor
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import EntryLocations, LogKeeper
 from bkctl.errors import CorruptionError, NoSpaceError, NotFoundError, RefusedError
-from bkctl.reporting import Advance, nobody
+from bkctl.reporting import Advance, counted, nobody
 from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.index_databases import METADATA_CACHE
 from bkctl.vfs import WritableFileSystem
@@ -289,7 +289,7 @@ def _compact(
         fits = policy.fits(step.copied_bytes, free_bytes, _SETTINGS)
         scratch = None if fits else by_scratch.roomy(step.copied_bytes)
         if not fits and scratch is None:
-            yield left(step, f"its copy needs {step.copied_bytes} bytes, {free_bytes} are free")
+            yield left(step, f"its copy needs {counted(step.copied_bytes, 'byte')}, {free_bytes} are free")
             continue
         try:
             if scratch is None:
@@ -304,7 +304,7 @@ def _compact(
             removed.append(step.log_id)
             way = f" by way of {scratch}" if scratch else ""
             size_bytes = copied.bytes + _SIZE_BYTES * copied.entries
-            yield compacted(step, size_bytes, f"{copied.entries} entries copied{way}")
+            yield compacted(step, size_bytes, f"{counted(copied.entries, 'entry', 'entries')} copied{way}")
 
 
 def _by_scratch(

@@ -6,6 +6,7 @@ from bkctl.admin.gc.survey import Survey
 from bkctl.config.server_keys.garbage import GcSettings
 from bkctl.engine.gc import policy
 from bkctl.errors import RefusedError
+from bkctl.reporting import counted
 from bkctl.scan.ledger_places import place_of_most
 from bkctl.scan.ledgers_of_logs import ledgers_of_logs
 from bkctl.vfs import WritableFileSystem
@@ -19,8 +20,9 @@ def refuse_incomplete_index(found: Survey) -> None:
     has_logs = any(log.size_bytes for log in found.space.logs)
     if has_logs and (found.index_is_lost or not found.space.index_dirs):
         raise RefusedError(
-            f"{where}: the ledger index has no row, so every entry in {len(found.space.logs)} logs would look"
-            f" dead; {way_out}. Make the index again ('bkctl index rebuild --all') or, if these ledgers were"
+            f"{where}: the ledger index has no row, so every entry in"
+            f" {counted(len(found.space.logs), 'log')} would look dead; {way_out}. Make the index again "
+            "('bkctl index rebuild --all') or, if these ledgers were"
             " deleted, prove it with --metadata"
         )
     if found.unseen is not None:
@@ -89,14 +91,14 @@ def refuse_many_deletions(found: Survey, gone: list[int]) -> None:
     rows = len(found.index.ledgers)
     if policy.too_many(len(gone), rows, _SETTINGS):
         raise RefusedError(
-            f"{found.space.dir}: {len(gone)} of {rows} ledgers are missing from the metadata; if they really"
-            " were deleted, add --confirm-deletions. If not, these are another cluster's metadata, or were"
-            " emptied"
+            f"{found.space.dir}: {len(gone)} of {counted(rows, 'ledger')} of the index are not in the "
+            "metadata. If they really were deleted, add --confirm-deletions. If not, these are the "
+            "metadata of another cluster, or were emptied"
         )
     unknown = len(found.dead.difference(found.index.ledgers))
     if not found.known.tells_all and policy.too_many(unknown, rows + unknown, _SETTINGS):
         raise RefusedError(
-            f"{found.space.dir}: the logs hold {unknown} ledgers that the index does not know, and it knows"
-            f" {rows}; give --metadata, so that nothing goes because of a lost index, or"
-            " --confirm-deletions"
+            f"{found.space.dir}: the logs hold {counted(unknown, 'ledger')} that the index does not know, "
+            f"and it knows {rows}. Give --metadata, so that no entry is removed because of a lost index, or "
+            "add --confirm-deletions"
         )

@@ -17,7 +17,7 @@ from bkctl.codec.entrylog import parse_compacted_name, parse_compacting_name
 from bkctl.directories.holders import Holder, holders, is_dirty
 from bkctl.directories.index_spaces import IndexSpace
 from bkctl.errors import CorruptionError, NotFoundError, StorageError
-from bkctl.reporting import Advance, nobody
+from bkctl.reporting import Advance, counted, nobody
 from bkctl.scan.directory import LogFile
 from bkctl.scan.index_databases import METADATA_CACHE
 from bkctl.scan.log_metadata_cache import LogMetadataCache
@@ -141,15 +141,17 @@ class Survey:
             return f"it has no ledgers map yet, and {self.holder} may be writing it"
         if self.unreplayed.records and log_id >= self.newest:
             return (
-                f"newest log, perhaps not flushed: the journals hold {self.unreplayed.records} records behind"
-                " the last mark; start the bookie once"
+                f"newest log, perhaps not flushed: the journals hold"
+                f" {counted(self.unreplayed.records, 'record')} behind the last mark; start the bookie once"
             )
         if facts.unindexed and self.holder is not None:
-            return f"{facts.unindexed} entries of it are not in the index yet, which {self.holder} is writing"
+            entries = counted(facts.unindexed, "entry of it is", "entries of it are")
+            return f"{entries} not in the index yet, which {self.holder} is writing"
         if facts.unindexed:
+            entries = counted(facts.unindexed, "entry of live ledgers has", "entries of live ledgers have")
             return (
-                f"{facts.unindexed} entries of live ledgers have no row in the location index; 'bkctl index"
-                " check' shows which, 'bkctl index rebuild' brings them back"
+                f"{entries} no row in the location index; 'bkctl index check' shows which, 'bkctl index"
+                " rebuild' brings the rows back"
             )
         return None
 

@@ -27,6 +27,7 @@ from bkctl.codec.location import ID_MAX
 from bkctl.engine.interleaved_storage.ledger_file import LedgerFile
 from bkctl.errors import CorruptionError, NotFoundError, UsageError
 from bkctl.kvstore.base import KeyValueReader, Operation, Put
+from bkctl.reporting import counted
 from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.index import open_index
@@ -117,7 +118,8 @@ def set_limbo_on_record(
     takes back what was reached.
     """
     changed = [row for row in planned if row.changed]
-    detail = f"{'set for' if all(row.limbo for row in changed) else 'cleared for'} {len(changed)} ledgers"
+    done = "set for" if all(row.limbo for row in changed) else "cleared for"
+    detail = f"{done} {counted(len(changed), 'ledger')}"
     record = begin_repair(fs, clock, dirs, MADE_BY, detail, list(_intents(fs, changed)))
     set_limbo(fs, planned, databases)
     record.finish()

@@ -43,6 +43,7 @@ from bkctl.codec.ledger_data import (
 from bkctl.codec.location import encode_key
 from bkctl.errors import CorruptionError, RefusedError
 from bkctl.kvstore.base import Delete, DeleteRange, KeyValueReader, Operation, Put
+from bkctl.reporting import counted
 from bkctl.scan.directory import is_key_value_store
 from bkctl.scan.index_databases import LEDGERS, LOCATIONS
 from bkctl.scan.index_rows import IndexDamage, LedgerRow
@@ -155,7 +156,7 @@ def repair_on_record(
     """
     intents = [intent for plan in plans for intent in _intents(fs, plan)]
     changes = sum(plan.changes for plan in plans)
-    record = begin_repair(fs, clock, dirs, MADE_BY, f"{changes} rows", intents)
+    record = begin_repair(fs, clock, dirs, MADE_BY, counted(changes, "row"), intents)
     done = [
         repair(fs, plan.dir, known.get(plan.dir), databases, plan) if plan.changes else plan for plan in plans
     ]

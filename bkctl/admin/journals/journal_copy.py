@@ -28,6 +28,7 @@ from bkctl.codec.journal import (
 )
 from bkctl.codec.last_mark import LastMark
 from bkctl.errors import CorruptionError
+from bkctl.reporting import counted
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
@@ -244,7 +245,10 @@ def _read_back(fs: FileSystem, path: str, salvaged: SalvagedJournal) -> None:
                     found.add(offset, data)
     if found.count != salvaged.records:
         raise CorruptionError(
-            "copy of a journal", expected=f"{salvaged.records} records", found=f"{found.count}", path=path
+            "copy of a journal",
+            expected=counted(salvaged.records, "record"),
+            found=f"{found.count}",
+            path=path,
         )
     if found.checksum != salvaged.checksum:
         raise CorruptionError(

@@ -11,6 +11,7 @@ from bkctl.codec.entry import EntryBatch
 from bkctl.codec.journal import RecordKind, journal_name
 from bkctl.codec.last_mark import LastMark
 from bkctl.codec.losses import Range, merged_ranges
+from bkctl.reporting import counted
 from bkctl.scan.cut_keys import without_cut_keys
 from bkctl.scan.damage import Damage
 from bkctl.scan.dialect import MarkedRecord
@@ -92,7 +93,10 @@ def missing_between(place: JournalPlace, start: LastMark, stop: LastMark) -> lis
         missing.append(f"{journal_name(start.journal_id)} is gone")
     for before, behind in pairwise(each for each in ids if start.journal_id <= each <= stop.journal_id):
         if behind != before + 1:
-            missing.append(f"{behind - before - 1} journals in front of {journal_name(behind)} are gone")
+            which = f"in front of {journal_name(behind)}"
+            missing.append(
+                counted(behind - before - 1, f"journal {which} is gone", f"journals {which} are gone")
+            )
     return missing
 
 

@@ -18,6 +18,7 @@ from bkctl.directories.cookie_places import place_in
 from bkctl.directories.exchanged_disks import placed_directories, refuse_exchanged_disks
 from bkctl.directories.index_spaces import IndexSpace, index_spaces
 from bkctl.errors import CorruptionError, NotFoundError, RefusedError, UsageError
+from bkctl.reporting import counted
 from bkctl.scan.directory import COOKIE_NAME, BookieDirectory, home_of, read_small
 from bkctl.scan.exchanged_journals import refuse_exchanged_journals
 from bkctl.scan.files.paths import directories
@@ -133,8 +134,9 @@ def find_stopped_bookie(fs: FileSystem, paths: Sequence[str]) -> StoppedBookie:
         needed = max(needed, len(cookie.ledger_paths))
     if placed != needed:
         raise RefusedError(
-            f"{placed} of the {needed} ledger directories of the bookie are found; name them all, or the "
-            "folder that holds them: the highest of all their marks counts"
+            f"{placed} of the bookie's {counted(needed, 'ledger directory', 'ledger directories')} "
+            f"{'is' if placed == 1 else 'are'} found; name them all, or the folder that holds them: the "
+            "highest of all their marks counts"
         )
     refuse_exchanged_disks(fs, placed_directories(spaces))
     marks = tuple(dict.fromkeys((*first.mark_dirs, *(path for each in spaces for path in each.log_dirs))))
@@ -152,7 +154,9 @@ def _journal_places(space: IndexSpace, cookie: Cookie | None) -> tuple[JournalPl
         found += space.empty_journal_dirs
     if len(found) != count:
         listed = ", ".join(each.path for each in found)
-        raise RefusedError(f"{len(found)} of {count} journal directories are found: {listed}")
+        verb = "is" if len(found) == 1 else "are"
+        needed = counted(count, "journal directory", "journal directories")
+        raise RefusedError(f"{len(found)} of {needed} {verb} found{': ' if listed else ''}{listed}")
     if count > 1:
         places = [place_in(each.path, named) for each in found]
         if set(places) != set(range(count)):

@@ -164,9 +164,9 @@ class _Examination:
         """Find the bookies that are gone and hold entries below ``end``, and say what they take with them."""
         gone = gone_bookies(self._metadata, end, self._registered, self._with_cookie)
         if gone:
-            self.findings += [
-                f"bookie {one.bookie} {one.why}: {one.entries} entries have one copy fewer" for one in gone
-            ]
+            for one in gone:
+                entries = counted(one.entries, "entry has", "entries have")
+                self.findings.append(f"bookie {one.bookie} {one.why}: {entries} one copy fewer")
             known = self._client.store.underreplication
             self.findings.append(await self._client.in_thread(partial(_autorecovery, known)))
         return gone

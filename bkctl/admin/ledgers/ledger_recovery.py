@@ -17,6 +17,7 @@ from bkctl.client.ops.read_lac import LacResult, ReplicaLac
 from bkctl.client.ops.recovery import RecoveryResult, RecoverySettings
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError
+from bkctl.reporting import counted
 from bkctl.types import LedgerState
 
 _NOT_WAITED_FOR = "not waited for: the other answers were enough"
@@ -141,7 +142,7 @@ def _why(before: LedgerMetadata, result: RecoveryResult) -> str:
     names = ", ".join(result.missing_at)
     return (
         f"entry {result.last_entry + 1} is missing on {len(result.missing_at)} of its "
-        f"{distribution.write_quorum} bookies ({names}), so it never had an ack quorum of "
+        f"{counted(distribution.write_quorum, 'bookie')} ({names}), so it never had an ack quorum of "
         f"{distribution.ack_quorum}: {end}"
     )
 
@@ -220,17 +221,18 @@ def _guarantee(metadata: LedgerMetadata, result: LacResult, *, covered: bool) ->
     distribution = Distribution.of(metadata)
     fenced = sum(answer.known for answer in result.replicas)
     asked = distribution.ensemble_size
-    counted = f"{fenced} of {asked} bookies have fenced it"
+    share = f"{fenced} of {counted(asked, 'bookie')} {'has' if fenced == 1 else 'have'} fenced it"
     if metadata.state is LedgerState.CLOSED:
-        return f"{counted}; it is closed, so it could not grow anyway"
+        return f"{share}; it is closed, so it could not grow anyway"
     if not covered:
         return (
-            f"{counted}: too few. {distribution.ack_quorum} bookies of one write set are not fenced and "
-            "could still acknowledge entries to the writer"
+            f"{share}: too few. In a write set "
+            f"{counted(distribution.ack_quorum, 'bookie has', 'bookies have')} not fenced it, and could "
+            "still acknowledge entries to the writer"
         )
     if metadata.state is LedgerState.OPEN:
         return (
-            f"{counted}: no new entry gets an ack quorum of {distribution.ack_quorum} from them, and a "
+            f"{share}: no new entry gets an ack quorum of {distribution.ack_quorum} from them, and a "
             "writer that is told so gives up. The ledger is not closed; recover it"
         )
-    return f"{counted}: its writer gets no ack quorum of {distribution.ack_quorum} any more; it is not closed"
+    return f"{share}: its writer gets no ack quorum of {distribution.ack_quorum} any more; it is not closed"

@@ -24,6 +24,7 @@ from bkctl.codec.pulsar_metadata import decode_managed_cursor, decode_managed_le
 from bkctl.codec.pulsar_names import LedgerOwner, ledger_owner
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.metadata.api import MetadataStore, StoredLedger
+from bkctl.reporting import counted
 
 MANAGED_LEDGERS = "managed-ledgers"
 SCHEMAS = "schemas"
@@ -136,7 +137,8 @@ def _doubt(stored: StoredLedger, owner: LedgerOwner, names: NamedLedgers, made_b
     """Return why a ledger that is not named may be one all the same, an empty text where nothing speaks for
     it."""
     if names.undecoded:
-        return f"{len(names.undecoded)} nodes of Pulsar's do not decode, and may name it"
+        nodes = counted(len(names.undecoded), "node of Pulsar's does", "nodes of Pulsar's do")
+        return f"{nodes} not decode, and may name it"
     if created_ms(stored) >= made_before_ms:
         return "too young: a broker makes a ledger before it names it"
     if owner.component not in _NAMED_KINDS:

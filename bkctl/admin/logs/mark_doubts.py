@@ -9,6 +9,7 @@ from bkctl.admin.cookies.in_directories import FoundMark
 from bkctl.codec.cookie import decode_cookie
 from bkctl.codec.journal import journal_name
 from bkctl.errors import CorruptionError, NotFoundError, StorageError, UsageError
+from bkctl.reporting import counted
 from bkctl.scan.directory import COOKIE_NAME, current, find_directories, inspect_directory, read_small
 from bkctl.vfs import FileSystem
 
@@ -50,10 +51,10 @@ def doubt(mark: FoundMark, journals: Mapping[int, int] | None) -> str | None:
     size_bytes = journals.get(mark.journal_id)
     name = journal_name(mark.journal_id)
     if size_bytes is None:
-        listed = (
-            f"{len(journals)} journals from {journal_name(min(journals))} to {journal_name(max(journals))}"
-        )
-        return f"there is no {name}, but {listed}: a bookie refuses to start from here"
+        first, last = journal_name(min(journals)), journal_name(max(journals))
+        others = f"{len(journals)} journals from {first} to {last}" if len(journals) > 1 else f"only {first}"
+        return f"there is no {name}, but {others}: a bookie refuses to start from here"
     if mark.offset > size_bytes:
-        return f"{name} has {size_bytes} bytes: it was cut or replaced, or the mark is another bookie's"
+        size = counted(size_bytes, "byte")
+        return f"{name} has {size}: it was cut or replaced, or the mark is another bookie's"
     return None

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
+from bkctl.reporting import counted, noun_of
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.files.loss import LEDGERS_NAMED
 from bkctl.scan.files.verdicts import FileVerdict
@@ -46,8 +47,9 @@ class UncheckedEntries:
         """Say how many entries were not checked, and of which ledgers."""
         shown = ", ".join(map(str, self.ledgers[:_LEDGERS_SHOWN]))
         more = ", ..." if len(self.ledgers) > _LEDGERS_SHOWN else ""
-        noun = "ledger" if len(self.ledgers) == 1 else "ledgers"
-        return f"{self.unchecked} of {self.entries} entries could not be checked ({noun} {shown}{more})"
+        noun = noun_of(len(self.ledgers), "ledger")
+        entries = counted(self.entries, "entry", "entries")
+        return f"{self.unchecked} of {entries} could not be checked ({noun} {shown}{more})"
 
     def is_of_nobody(self, book: DigestBook) -> bool:
         """Return whether the metadata have none of the ledgers. False when not all ledgers are named."""

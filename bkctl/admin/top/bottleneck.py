@@ -211,10 +211,11 @@ def _read_disk(sample: BookieSample) -> Bottleneck | None:
         return None
     if read.wait_p99_ms <= read.work_p99_ms or read.work_p99_ms < SYNC_SLOW_MS:
         return None
+    waiting = "1 read waits" if read.length == 1 else f"{read.length:,} reads wait"
     hit = "" if sample.read_cache_hit_rate is None else f", hit rate {_percent(sample.read_cache_hit_rate)}"
     return Bottleneck(
         stage=Stage.READ_DISK,
-        why=f"{read.length:,} reads wait {_ms(read.wait_p99_ms)} (p99) for the ledger disk, which takes"
+        why=f"{waiting} {_ms(read.wait_p99_ms)} (p99) for the ledger disk, which takes"
         f" {_ms(read.work_p99_ms)}{hit}",
     )
 

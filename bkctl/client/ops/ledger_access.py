@@ -28,6 +28,7 @@ from bkctl.codec.explicit_lac import BYTES_MIN, ExplicitLac, decode_explicit_lac
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import UsageError
 from bkctl.protocol.messages import HIGH_PRIORITY, AddRequest, ReadRequest, ReadResponse, WriteLacRequest
+from bkctl.reporting import counted
 from bkctl.types import DigestType, ResultCode
 
 #: Codes of a bookie that does not have an entry, as opposed to one that could not look for it.
@@ -208,5 +209,5 @@ def require_quorum_fields(metadata: LedgerMetadata, ledger: int) -> None:
         if len(segment.bookies) != metadata.ensemble_size:
             raise UsageError(
                 f"ledger {ledger}: the segment from entry {segment.first_entry} names "
-                f"{len(segment.bookies)} bookies, the ensemble has {metadata.ensemble_size}"
+                f"{counted(len(segment.bookies), 'bookie')}, the ensemble has {metadata.ensemble_size}"
             )

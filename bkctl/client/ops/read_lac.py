@@ -61,6 +61,7 @@ from bkctl.client.ops.ledger_access import (
 from bkctl.codec.ledger_metadata import LedgerMetadata
 from bkctl.errors import BkctlError
 from bkctl.protocol.messages import LAST_ADD_CONFIRMED, ReadLacRequest, ReadLacResponse
+from bkctl.reporting import counted
 from bkctl.types import ResultCode
 
 
@@ -207,8 +208,8 @@ class LacRead:
         unknown = [replica for replica in self._replicas.values() if not replica.known]
         why = "; ".join(str(replica.error) for replica in unknown)
         return TooFewAnswersError(
-            f"{len(unknown)} of {len(self._bookies)} bookies did not tell what they have, and they could be "
-            f"an ack quorum: {why}",
+            f"{len(unknown)} of {counted(len(self._bookies), 'bookie')} did not tell what they have, and "
+            f"they could be an ack quorum: {why}",
             ledger=self._access.ledger,
         )
 

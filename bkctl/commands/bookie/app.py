@@ -24,6 +24,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, UrlOption, noun_app
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one, write_rows
 from bkctl.errors import BkctlError, ConnectionFailedError
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from bkctl.kvstore.lock_holder import LockHolder
@@ -209,7 +210,8 @@ def format_command(
     if (found or delete_cookie) and not dry_run:
         total = sum(directory.bytes for directory in found)
         cookie = " and the bookie's cookie in the metadata store" if delete_cookie else ""
-        ask(f"remove {total} bytes in {len(found)} directories{cookie} for good", yes=yes)
+        directories = counted(len(found), "directory", "directories")
+        ask(f"remove {counted(total, 'byte')} in {directories}{cookie} for good", yes=yes)
         found = format_directories(config, delete_cookie=delete_cookie)
     rows = ({"dir": one.directory, "entries": one.entries, "bytes": one.bytes} for one in found)
     write_rows(rows, FORMAT_SCHEMA, output)

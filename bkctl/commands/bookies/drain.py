@@ -22,6 +22,7 @@ from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import Format, Key, Schema, chosen_format, write_one
 from bkctl.commands.frame.quiet import is_quiet
 from bkctl.commands.frame.terminal_text import escaped, unescaped
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from bkctl.admin.bookie_removal import BookieRemoval
@@ -132,7 +133,7 @@ def drain_command(
         elif is_refused:
             row = _refused(plan)
         else:
-            ask(f"move {plan.ledgers} ledgers off bookie {bookie} and delete its cookie", yes=yes)
+            ask(f"move {counted(plan.ledgers, 'ledger')} off bookie {bookie} and delete its cookie", yes=yes)
             row, code = _drained(store, work, plan, url, wait, frozenset(removing.accept_losses or ()))
     if is_refused:
         code = 4
@@ -211,8 +212,9 @@ def _row(plan: DrainPlan, result: DrainResult) -> dict[str, Any]:
 def _tell_plan(plan: DrainPlan) -> None:
     free = "unknown room" if plan.free_bytes is None else f"{_size(plan.free_bytes)} of room"
     sys.stderr.write(
-        f"bkctl: plan: {plan.ledgers} ledgers ({plan.open_ledgers} open), {plan.entries} entries of about "
-        f"{_size(plan.bytes)}, to {len(plan.targets)} bookies with {free}\n"
+        f"bkctl: plan: {counted(plan.ledgers, 'ledger')} ({plan.open_ledgers} open), "
+        f"{counted(plan.entries, 'entry', 'entries')} of about {_size(plan.bytes)}, to "
+        f"{counted(len(plan.targets), 'bookie')} with {free}\n"
     )
     for obstacle in plan.obstacles:
         sys.stderr.write(f"bkctl: plan: {obstacle}\n")
@@ -221,11 +223,14 @@ def _tell_plan(plan: DrainPlan) -> None:
 def _tell_not_moved(row: dict[str, Any]) -> None:
     for what in ("not_moved", "losses"):
         for one in row[what][:_NAMED_MAX]:
-            lost = f" ({one['lost_count']} entries lost, from {one['lost'][0]} on)" if one["lost"] else ""
+            entries = counted(one["lost_count"], "entry", "entries")
+            lost = f" ({entries} lost, from {one['lost'][0]} on)" if one["lost"] else ""
             why = f": {one['reason']}" if one["reason"] else ""
             sys.stderr.write(f"bkctl: ledger {one['ledger']}: {one['outcome']}{lost}{why}\n")
     if len(row["not_moved"]) > _NAMED_MAX:
-        sys.stderr.write(f"bkctl: {row['left']} ledgers stay in all; -o json names them\n")
+        sys.stderr.write(
+            f"bkctl: {counted(row['left'], 'ledger stays', 'ledgers stay')} in all; -o json names them\n"
+        )
 
 
 class _Progress:
@@ -255,8 +260,8 @@ class _Progress:
         rate = "" if at.rate_bytes_per_s is None else f", {_size(int(at.rate_bytes_per_s))}/s"
         left = "" if at.left_s is None else f", {int(at.left_s)} s left"
         text = (
-            f"{at.phase.value}: {at.moved} of {self._plan.ledgers} ledgers, {_size(at.bytes)} of about "
-            f"{_size(self._plan.bytes)}{rate}{left}"
+            f"{at.phase.value}: {at.moved} of {counted(self._plan.ledgers, 'ledger')}, {_size(at.bytes)} of "
+            f"about {_size(self._plan.bytes)}{rate}{left}"
         )
         if self._is_terminal:
             _redraw(text)

@@ -22,6 +22,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption
 from bkctl.commands.frame.output import write_rows
 from bkctl.commands.frame.progress import progress
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from bkctl.replication.moved_ledger import MovedLedger
@@ -122,5 +123,8 @@ class _Counts:
     def sentence(self, *, dry_run: bool) -> str:
         """Return the sum, for people."""
         did = "would move" if dry_run else "moved"
-        text = f"{did} {self.moved} ledgers, {self.entries} entries of {self.bytes} bytes"
-        return text + (f"; {self.left} stay, {self.blocked} of them blocked" if self.left else "")
+        entries, size = counted(self.entries, "entry", "entries"), counted(self.bytes, "byte")
+        text = f"{did} {counted(self.moved, 'ledger')}, {entries} of {size}"
+        if self.left:
+            text += f"; {counted(self.left, 'ledger stays', 'ledgers stay')}, {self.blocked} of them blocked"
+        return text

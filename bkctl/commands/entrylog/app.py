@@ -48,6 +48,7 @@ from bkctl.commands.frame.output import (
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.frame.targets import no_ids, paths_or_default, split_targets
 from bkctl.errors import NotFoundError, UsageError
+from bkctl.reporting import counted
 from bkctl.scan.checked import Wanted
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import LogFile
@@ -167,10 +168,10 @@ def _absolute(advance: Any) -> Any:
 
 
 def _show_table(contents: entrylogs.EntryLogContents) -> None:
-    entries = "" if contents.entries is None else f", {contents.entries} entries"
+    entries = "" if contents.entries is None else f", {counted(contents.entries, 'entry', 'entries')}"
     typer.echo(
-        f"{contents.path}: log {contents.log_id} (0x{contents.log_id:x}), {contents.bytes} bytes{entries}, "
-        f"{len(contents.ledgers)} ledgers by {contents.source}"
+        f"{contents.path}: log {contents.log_id} (0x{contents.log_id:x}), {counted(contents.bytes, 'byte')}"
+        f"{entries}, {counted(len(contents.ledgers), 'ledger')} by {contents.source}"
     )
     schema = (Key("ledger", "int", ""), Key("bytes", "int", ""), Key("entries", "int or null", ""))
     write_rows(contents.ledgers, schema, Format.TABLE)

@@ -175,8 +175,8 @@ def _why_nothing(salvage: LogSalvage) -> str:
     if not unchecked:
         return "no damage: nothing is done"
     return (
-        f"no damage is found, and nothing is done; but the digests of {unchecked} records are not known:"
-        " --metadata tells them"
+        "no damage is found, and nothing is done; but the digest type of"
+        f" {counted(unchecked, 'record')} is not known: --metadata tells it"
     )
 
 
@@ -265,5 +265,5 @@ def _unproved_row(end: OpenEnd) -> dict[str, Any]:
         "bytes": end.size_bytes,
         "ledger": end.ids.ledger,
         "entries": str(end.ids.entry),
-        "detail": f"nothing proves that it has {end.size_bytes} bytes, it may be cut: {end.why}",
+        "detail": f"nothing proves that it has {counted(end.size_bytes, 'byte')}, it may be cut: {end.why}",
     }

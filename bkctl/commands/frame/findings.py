@@ -95,7 +95,7 @@ def verdict_row(verdict: FileVerdict, step: NextStep | None) -> dict[str, Any]:
 def damage_line(damage: Damage) -> str:
     """Return one damage in a sentence."""
     what = "hole of an unsynced tail" if damage.unsynced else "damage"
-    text = f"{damage.path}: {what} at {damage.offset}, {damage.size_bytes} bytes: {damage.reason}"
+    text = f"{damage.path}: {what} at {damage.offset}, {counted(damage.size_bytes, 'byte')}: {damage.reason}"
     if damage.expected:
         text += f", expected {damage.expected}"
     if damage.found:
@@ -105,8 +105,8 @@ def damage_line(damage: Damage) -> str:
 
 def missing_line(missing: MissingEntries) -> str:
     """Return the lost entries in a phrase."""
-    if missing.first_entry is None:
-        return f"ledger {missing.ledger}: {missing.bytes} bytes of entries ({missing.evidence})"
+    if missing.bytes is not None:
+        return f"ledger {missing.ledger}: {counted(missing.bytes, 'byte')} of entries ({missing.evidence})"
     entries = (
         f"entry {missing.first_entry}"
         if missing.first_entry == missing.last_entry

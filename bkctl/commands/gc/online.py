@@ -17,6 +17,7 @@ from bkctl.commands.gc.rows import (
     write_plan,
 )
 from bkctl.errors import NotFoundError, RefusedError
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from bkctl.admin.gc.over_http import DirectoryGc
@@ -106,7 +107,8 @@ def _rows(found: DirectoryGc) -> list[dict[str, object]]:
         )
         return [_row(found, "collect", None, f"{detail} since its start", done=not found.collecting)]
     if found.held_deletions:
-        detail = f"{found.held_deletions} deletions wait to be confirmed: add --confirm-deletions"
+        waiting = counted(found.held_deletions, "deletion waits", "deletions wait")
+        detail = f"{waiting} to be confirmed: add --confirm-deletions"
         rows.append(_row(found, "left", None, detail, ledgers=found.held_deletions))
     if found.stopped_by:
         rows.append(_row(found, "left", None, found.stopped_by))

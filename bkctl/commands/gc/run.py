@@ -210,7 +210,7 @@ def _in_words(works: Iterable[Work]) -> str:
     removed = sum(step.action == REMOVE for step in steps)
     freed = sum(step.freed_bytes for step in steps)
     logs = counted(removed, "entry log")
-    text = f"remove {logs} and compact {len(steps) - removed}, {freed} bytes in all"
+    text = f"remove {logs} and compact {len(steps) - removed}, {counted(freed, 'byte')} in all"
     return f"delete {counted(ledgers, 'ledger')}, {text}" if ledgers else text
 
 

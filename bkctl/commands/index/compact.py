@@ -11,6 +11,7 @@ from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.index.databases import DATABASE, DIR, index_dirs, locked
 from bkctl.errors import UsageError
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def compact_command(
         if not stores:
             raise UsageError(f"{', '.join(dirs)}: .idx files and no database; there is nothing to compact")
         bytes_total = sum(store.statistics.bytes for store in stores)
-        ask(f"compact {len(stores)} databases, {bytes_total} bytes", yes=yes)
+        ask(f"compact {counted(len(stores), 'database')}, {counted(bytes_total, 'byte')}", yes=yes)
         with progress("compacting", bytes_total) as advance:
             rows = [
                 _compaction(row.dir, row.database, row.before, row.after, row.seconds)

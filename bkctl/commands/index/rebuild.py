@@ -15,6 +15,7 @@ from bkctl.commands.frame.output import Key, Schema, write_one, write_rows
 from bkctl.commands.frame.progress import progress
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import UsageError
+from bkctl.reporting import counted
 from bkctl.storage_kinds import StorageKind, kind_named
 from bkctl.vfs import PosixFileSystem
 
@@ -226,5 +227,5 @@ def _drop_old(placement: Placement, *, dry_run: bool, yes: bool) -> None:
         sys.stderr.write(f"bkctl: {path}\n")
     if not paths or dry_run:
         return
-    ask(f"remove these {len(paths)} old indexes", yes=yes)
+    ask(f"remove {counted(len(paths), 'old index', 'old indexes')}", yes=yes)
     drop_old_indexes(placement, paths)

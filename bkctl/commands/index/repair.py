@@ -13,6 +13,7 @@ from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.commands.index.databases import DIR, index_dirs, locked, watched_dirs
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def repair_command(
                 plans = [plan_repair(filesystem, directory, ledgers[directory]) for directory in dirs]
                 changes = sum(plan.changes for plan in plans)
                 if changes:
-                    ask(f"change {changes} ledger rows in {_counted(dirs)}", yes=yes)
+                    ask(f"change {counted(changes, 'ledger row')} in {_counted(dirs)}", yes=yes)
                     lock.recheck()
                     watched = watched_dirs(dirs, paths)
                     plans = repair_on_record(

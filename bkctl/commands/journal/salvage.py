@@ -24,6 +24,7 @@ from bkctl.commands.frame.options import (
 )
 from bkctl.commands.frame.output import Key, Schema, write_rows
 from bkctl.errors import UsageError
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -191,11 +192,12 @@ def _salvage(
 
 
 def _question(salvage: Salvage, out: str | None) -> str:
-    limbo = f"put {len(salvage.losses.losses)} ledgers into limbo"
+    limbo = f"put {counted(len(salvage.losses.losses), 'ledger')} into limbo"
     if out is not None:
-        return f"copy {len(salvage.journals)} journals to {out}, and {limbo}"
+        return f"copy {counted(len(salvage.journals), 'journal')} to {out}, and {limbo}"
     damaged = sum(each.is_damaged for each in salvage.journals)
-    return f"replace {damaged} journals by copies without the damage, and {limbo}"
+    replaced = counted(damaged, "journal by a copy", "journals by copies")
+    return f"replace {replaced} without the damage, and {limbo}"
 
 
 def _copied(damage: Damage) -> str:

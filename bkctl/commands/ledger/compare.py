@@ -79,7 +79,9 @@ def compare_command(
                     yield from _rows(found)
 
         write_rows(rows(), COMPARE_SCHEMA, output)
-    typer.echo(f"bkctl: {entries - unequal} of {entries} entries are on all of their bookies", err=True)
+    equal, compared = entries - unequal, counted(entries, "entry", "entries")
+    where = "is on all of its bookies" if equal == 1 else "are on all of their bookies"
+    typer.echo(f"bkctl: {equal} of {compared} {where}", err=True)
     for (bookie, state), count in sorted(faults.items()):
         typer.echo(f"bkctl: {bookie}: {counted(count, 'entry', 'entries')} {state}", err=True)
     if unequal:

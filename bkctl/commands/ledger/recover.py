@@ -17,6 +17,7 @@ from bkctl.commands.frame.output import Key, Schema, as_row, write_one, write_ro
 from bkctl.commands.frame.progress import Advance, progress
 from bkctl.commands.ledger.listing import LedgerListing
 from bkctl.errors import UsageError
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from bkctl.admin.ledgers.ledger_recovery import RecoveryFacts
@@ -195,7 +196,7 @@ def _recover_all_open(
         typer.echo("bkctl: none of these ledgers is OPEN or IN_RECOVERY", err=True)
     elif not run.dry_run:
         others = "fence off writers that are still alive" if stop_writers else "leave those that are written"
-        ask(f"recover {len(wanted)} ledgers, and {others}", yes=yes)
+        ask(f"recover {counted(len(wanted), 'ledger')}, and {others}", yes=yes)
         written = {} if stop_writers else run.written(wanted)
     rest = [ledger for ledger in wanted if ledger not in written]
 
@@ -211,14 +212,16 @@ def _recover_all_open(
     with progress("recovered", len(wanted), counts="ledgers", streams_rows=True) as advance:
         failed = _write_many(found(), output, advance)
     if written:
+        were = counted(len(written), "ledger is being written and was", "ledgers are being written and were")
         typer.echo(
-            f"bkctl: {len(written)} ledgers are being written and were left alone; --stop-writers takes "
-            "them, too",
+            f"bkctl: {were} left alone; --stop-writers recovers such ledgers, too",
             err=True,
         )
     if listing.unreadable:
         typer.echo(
-            f"bkctl: {listing.unreadable} ledgers whose metadata does not decode were left out", err=True
+            f"bkctl: {counted(listing.unreadable, 'ledger is', 'ledgers are')} left out, as the metadata "
+            "does not decode",
+            err=True,
         )
     if failed or written or listing.unreadable:
         raise typer.Exit(3)
@@ -238,7 +241,7 @@ def _write_many(found: Iterable[RecoveryFacts], output: OutputOption, advance: A
 
     write_rows(rows(), RECOVER_SCHEMA, output)
     if failed:
-        typer.echo(f"bkctl: {failed} of {failed + done} ledgers could not be recovered", err=True)
+        typer.echo(f"bkctl: {failed} of {counted(failed + done, 'ledger')} could not be recovered", err=True)
     return failed
 
 

@@ -20,6 +20,7 @@ from bkctl.commands.frame.progress import progress
 from bkctl.commands.ledger.listing import LedgerListing
 from bkctl.config.byte_size import parse_byte_size
 from bkctl.errors import CorruptionError, RefusedError, UsageError, WrongFileError
+from bkctl.reporting import counted
 
 if TYPE_CHECKING:
     from bkctl.client.sync import BookKeeperSync
@@ -176,7 +177,7 @@ def repair_command(
         wanted = named if named is not None else _of_bookies(client, how.bookie or [])
         refuse_unknown_bookies(client.store, how.bookie or (), wanted)
         if not how.dry_run:
-            ask(f"copy what replicas of {len(wanted)} ledgers lack", yes=how.yes)
+            ask(f"copy what replicas of {counted(len(wanted), 'ledger')} lack", yes=how.yes)
         leave = LimboOverHttp(client.store, urls).leave
         batches = repair_ledgers(
             client.client, wanted, settings, leave, at_once=how.concurrency, bytes_per_s=how.rate
@@ -214,8 +215,8 @@ def _of_bookies(client: BookKeeperSync, bookies: list[str]) -> list[int]:
         found = [stored.ledger for stored in listing]
     if listing.unreadable:
         raise UsageError(
-            f"{listing.unreadable} ledgers have metadata that do not decode, so that nobody knows whether "
-            "they are on these bookies: name the ledgers to repair"
+            f"the metadata of {counted(listing.unreadable, 'ledger')} does not decode, so that nobody knows "
+            "whether these bookies have entries of such ledgers: name the ledgers to repair"
         )
     return found
 
@@ -256,8 +257,6 @@ class _Run:
 
     def say(self) -> None:
         """Say on stderr what it comes to."""
-        from bkctl.reporting import counted
-
         done = "would be copied" if self._dry_run else "copied and read back"
         parts = [counted(self._ledgers, "ledger"), f"{counted(self._copied, 'replica')} {done}"]
         if self._not_whole:

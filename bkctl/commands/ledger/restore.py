@@ -57,7 +57,7 @@ def restore_command(
     if not dump.ledgers:
         raise RefusedError(f"{file}: no ledger in it")
     if not dry_run and ledger is None and len(dump.znodes) > len(dump.ledgers):
-        ask(f"restore all {len(dump.ledgers)} ledgers of a dump of a whole cluster", yes=yes)
+        ask(f"restore every ledger ({len(dump.ledgers)}) of a dump of a whole cluster", yes=yes)
     with open_cluster(cluster) as store:
         done = restore_ledgers(store, dump, ledger, dry_run=dry_run)
     rows = ({"ledger": one.ledger, "state": one.metadata.state.value, "version": one.version} for one in done)

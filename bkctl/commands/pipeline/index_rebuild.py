@@ -11,6 +11,7 @@ from bkctl.commands.frame.confirmation import ask
 from bkctl.commands.frame.progress import progress
 from bkctl.commands.pipeline.options import Chosen
 from bkctl.errors import UsageError
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def run_rebuild(chosen: Chosen, *, accept_loss: bool, dry_run: bool, yes: bool) 
     options = with_metadata(filesystem, options, chosen.metadata)
     if not dry_run:
         directories = [directory.index_dir for placement in found for directory in placement.directories]
-        ask(f"rebuild {len(directories)} indexes: {', '.join(directories)}", yes=yes)
+        ask(f"rebuild {counted(len(directories), 'index', 'indexes')}: {', '.join(directories)}", yes=yes)
     started = time.time()
     spark = chosen.on_spark(0)
     with claimed(chosen.out) as work_dir:

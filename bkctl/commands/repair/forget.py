@@ -11,6 +11,7 @@ from bkctl.commands.frame.confirmation import DryRunOption, YesOption, ask
 from bkctl.commands.frame.option_groups import takes
 from bkctl.commands.frame.options import OutputOption, PathsArgument
 from bkctl.commands.frame.output import Key, Schema, write_rows
+from bkctl.reporting import counted
 from bkctl.vfs import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def _name_kept(filesystem: PosixFileSystem, damaged: DamagedRecord, homes: Seque
     from bkctl.admin.repairs.repair_records import kept_in
 
     kept = [path for home in homes for path in kept_in(filesystem, home, damaged.number)]
-    typer.echo(f"{damaged.folder}: the record cannot be read; with it go {len(kept)} kept files", err=True)
+    files = counted(len(kept), "kept file goes", "kept files go")
+    typer.echo(f"{damaged.folder}: the record cannot be read; {files} with it", err=True)
     for path in kept[:_NAMED_MAX]:
         typer.echo(f"  {path}", err=True)
     if len(kept) > _NAMED_MAX:

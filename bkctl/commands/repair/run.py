@@ -92,7 +92,11 @@ def _run_plan(plan_file: str, plan: Plan, yes: bool, output: Any) -> None:
     check = partial(_check, filesystem, plan, log)
     if left:
         check()
-        ask(f"run {len(left)} of {len(plan.steps)} commands of {plan_file}", yes=yes, has_dry_run=False)
+        ask(
+            f"run {len(left)} of {counted(len(plan.steps), 'command')} of {plan_file}",
+            yes=yes,
+            has_dry_run=False,
+        )
     ends: list[StepEnd] = []
 
     def rows() -> Iterator[dict[str, Any]]:

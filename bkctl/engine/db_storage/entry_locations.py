@@ -16,6 +16,7 @@ from bkctl.codec.location import ABSENT, ID_MAX, KEY_BYTES, VALUE_BYTES, encode_
 from bkctl.engine.db_storage.batched_writes import write_in_batches
 from bkctl.errors import CorruptionError
 from bkctl.kvstore.base import DeleteRange, KeyValueStore, Puts, note_written
+from bkctl.reporting import counted
 
 #: Operations in one batch of the store, which takes all of it in one call: one or two milliseconds.
 OPERATIONS_MAX = 1024
@@ -177,7 +178,7 @@ class EntryLocationIndex:
             raise CorruptionError(
                 "locations key",
                 expected=f"{KEY_BYTES} bytes",
-                found=f"{len(wrong)} bytes: {wrong[:KEY_BYTES].hex()}",
+                found=f"{counted(len(wrong), 'byte')}: {wrong[:KEY_BYTES].hex()}",
                 path=self._store.path,
             )
         ids = array("q", b"".join([key[_ENTRY_IDS] for key in keys]))

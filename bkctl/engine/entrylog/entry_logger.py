@@ -37,6 +37,7 @@ from bkctl.engine.entrylog.record_reader import RecordReader
 from bkctl.engine.entrylog.scattered_records import ScatteredRecords
 from bkctl.engine.entrylog.single_log_manager import SingleLogManager
 from bkctl.errors import RefusedError, StorageError, UsageError
+from bkctl.reporting import counted
 from bkctl.vfs.base import WritableFileSystem
 from bkctl.vfs.failures import SyncError
 
@@ -358,4 +359,6 @@ class EntryLogger:
 def _check_sizes(low: int, high: int) -> None:
     """Raise UsageError unless bodies of ``low`` to ``high`` bytes can be records."""
     if low < BODY_BYTES_MIN or high > BODY_BYTES_MAX:
-        raise UsageError(f"entries of {low} to {high} bytes, not {BODY_BYTES_MIN} to {BODY_BYTES_MAX}")
+        raise UsageError(
+            f"entries of {low} to {counted(high, 'byte')}, not {BODY_BYTES_MIN} to {BODY_BYTES_MAX}"
+        )

@@ -19,6 +19,7 @@ from bkctl.engine.cache.record_batch import RecordBatch, bodies_of
 from bkctl.engine.entrylog.open_logs import OpenLogs
 from bkctl.engine.entrylog.scattered_records import ScatteredRecords, records_of
 from bkctl.errors import BkctlError, CorruptionError
+from bkctl.reporting import counted
 from bkctl.vfs.base import ReadableFile
 from bkctl.vfs.posix import PosixFile
 
@@ -261,8 +262,8 @@ def _read_body(file: ReadableFile, start: int, key: bytes) -> bytes:
         raise CorruptionError(
             "entry log record",
             offset=start,
-            expected=f"{size} bytes of an entry",
-            found=f"{len(data) - _SIZE_BYTES} bytes before the end of the log",
+            expected=f"{counted(size, 'byte')} of an entry",
+            found=f"{counted(len(data) - _SIZE_BYTES, 'byte')} before the end of the log",
             path=file.path,
         )
     return data[_SIZE_BYTES:end]

@@ -29,6 +29,7 @@ from bkctl.engine.gc.settled_logs import SettledLogs
 from bkctl.engine.gc.transactional_compactor import TransactionalCompactor
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, RefusedError, StorageError, SyncError
+from bkctl.reporting import counted
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -231,7 +232,7 @@ class Compactions:
         # A descriptor would keep the room of a log that goes by another way.
         self._compactor.forget_next()
         needed = usage.remaining_bytes + self._settings.free_bytes_min
-        obstacle = f"needs {needed} bytes of disk, {free_bytes} are free"
+        obstacle = f"needs {counted(needed, 'byte')} of disk, {free_bytes} are free"
         if not self._settings.scratch_directories:
             return None, obstacle
         scratch = self._by_scratch.roomy(usage.remaining_bytes)

@@ -17,6 +17,7 @@ from bkctl.engine.gc.log_usage import LogTotals, LogUsage
 from bkctl.engine.gc.policy import Due, Kind, obstacle_of
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError
+from bkctl.reporting import counted
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.vfs import WritableFileSystem
 
@@ -176,7 +177,8 @@ class Explainer:
             return "it is being written"
         if self.known.held_deletions:
             return (
-                f"nothing is collected while {self.known.held_deletions} deletions wait to be confirmed"
+                "nothing is collected while"
+                f" {counted(self.known.held_deletions, 'deletion waits', 'deletions wait')} to be confirmed"
                 " (bkctl bookie gc --confirm-deletions)"
             )
         return ""

@@ -31,6 +31,7 @@ from bkctl.engine.gc.reports import GcMeters, PassReport
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, StorageError, SyncError
 from bkctl.ledger_set import LedgerSet
+from bkctl.reporting import counted
 
 _log = logging.getLogger(__name__)
 
@@ -305,10 +306,14 @@ class LedgerSweep:
         report.unindexed_ledgers = len(unknown) - len(dead)
         if report.unindexed_ledgers:
             _log.error(
-                "%s: %d ledgers have entries in the logs and belong here, but the ledger index does not know"
-                " them; it is incomplete, rebuild it",
+                "%s: %s here, but the ledger index does not know %s: it is incomplete, rebuild it",
                 self._storage.directory,
-                report.unindexed_ledgers,
+                counted(
+                    report.unindexed_ledgers,
+                    "ledger has entries in the logs and belongs",
+                    "ledgers have entries in the logs and belong",
+                ),
+                "it" if report.unindexed_ledgers == 1 else "them",
             )
         return dead
 

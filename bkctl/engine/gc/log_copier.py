@@ -25,6 +25,7 @@ from bkctl.engine.gc.log_compactor import LogCompactor
 from bkctl.engine.gc.log_reading import corruption_of
 from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.errors import BkctlError, CorruptionError
+from bkctl.reporting import counted
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.entrylog import EntryLogScan
 from bkctl.scan.record_windows import RecordWindow, record_windows
@@ -193,4 +194,6 @@ def _append(target: LogWriter, piece: Piece) -> None:
         if written < batch.count:
             # The live entries are a part of a log that was small enough.
             left = len(batch.records) - (batch.ends[written - 1] if written else 0)
-            raise CorruptionError("compacted log", expected="less than 2 GiB", found=f"{left} bytes more")
+            raise CorruptionError(
+                "compacted log", expected="less than 2 GiB", found=f"{counted(left, 'byte')} more"
+            )

@@ -23,6 +23,7 @@ from bkctl.engine.gc.rows_into_logs import rows_pointing
 from bkctl.engine.ledger_storage import EntryLocations
 from bkctl.errors import CorruptionError
 from bkctl.ledger_set import LedgerTotals
+from bkctl.reporting import counted
 from bkctl.scan.damage import Damage, Tail
 from bkctl.scan.entrylog import EntryLogHead, EntryLogScan
 from bkctl.scan.lost_sectors import SECTOR_BYTES
@@ -123,7 +124,7 @@ def corruption_of(damage: Damage) -> CorruptionError:
         damage.reason,
         offset=damage.offset,
         expected=damage.expected,
-        found=damage.found or f"{damage.size_bytes} bytes",
+        found=damage.found or counted(damage.size_bytes, "byte"),
         path=damage.path,
     )
 

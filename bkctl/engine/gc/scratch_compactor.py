@@ -44,6 +44,7 @@ from bkctl.engine.gc.policy import fits
 from bkctl.engine.gc.rows_into_logs import RowCounts
 from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError, NoSpaceError, NotFoundError, StorageError, SyncError
+from bkctl.reporting import counted
 from bkctl.scan.directory import COOKIE_NAME, QUARANTINE_NAME, SCRATCH_NAME, read_small
 from bkctl.vfs import WritableFileSystem
 from bkctl.vfs.file_copy import copy_file
@@ -219,7 +220,9 @@ class ScratchCompactor(LogCopier):
         status = self._filesystem.status(copy)
         free_bytes = self._filesystem.disk_space(self._directory).free_bytes
         if status is not None and status.size_bytes > free_bytes:
-            raise NoSpaceError(f"{path}: needs {status.size_bytes} bytes, {free_bytes} are free", path=path)
+            raise NoSpaceError(
+                f"{path}: needs {counted(status.size_bytes, 'byte')}, {free_bytes} are free", path=path
+            )
         with suppress(NotFoundError):
             self._filesystem.remove(temporary)
         done = False

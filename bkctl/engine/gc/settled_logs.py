@@ -26,6 +26,7 @@ from bkctl.engine.ledger_storage import LogKeeper
 from bkctl.errors import BkctlError, CorruptionError
 from bkctl.kvstore.base import KeyValueStore
 from bkctl.ledger_set import LedgerSet
+from bkctl.reporting import counted
 from bkctl.vfs import WritableFileSystem
 
 _log = logging.getLogger(__name__)
@@ -185,7 +186,9 @@ class SettledLogs:
     def _read_records(self, report: PassReport, log_id: int, rows: int, dead: Collection[int]) -> None:
         """Read the ledgers of a log from its records, after its map has left a live one out."""
         path = self._entry_logger.path(log_id)
-        _log.warning("%s: no live ledger in its map, and %d rows of the index; it is read", path, rows)
+        _log.warning(
+            "%s: no live ledger in its map, and %s of the index; it is read", path, counted(rows, "row")
+        )
         self._usages.drop(log_id)
         del self.seen[log_id]
         try:
@@ -196,7 +199,10 @@ class SettledLogs:
                 raise corruption_of(reading.damage[0])
             if usage.is_empty:
                 raise CorruptionError(
-                    "entry log", expected=f"records for {rows} rows of the index", found="none", path=path
+                    "entry log",
+                    expected=f"records for {counted(rows, 'row')} of the index",
+                    found="none",
+                    path=path,
                 )
         except BkctlError as error:
             self._fates.set_aside(report, log_id, error)

@@ -21,6 +21,7 @@ from bkctl.engine.db_storage.ledgers import LedgerIndex
 from bkctl.engine.interleaved_storage.index_files import IndexFiles
 from bkctl.errors import BadRequestError
 from bkctl.kvstore.base import Delete, Operation, Put, Row
+from bkctl.reporting import counted
 
 _KNOWN = FENCED | LIMBO | NO_LEDGER
 _LAC_BYTES_MIN = 16
@@ -126,12 +127,14 @@ class HeaderIndex(LedgerIndex):
         """
         lac = data.explicit_lac
         if lac is not None and len(lac) < _LAC_BYTES_MIN:
-            raise BadRequestError(f"ledger {ledger}: an explicit LAC of {len(lac)} bytes", ledger=ledger)
+            raise BadRequestError(
+                f"ledger {ledger}: an explicit LAC of {counted(len(lac), 'byte')}", ledger=ledger
+            )
         size_bytes = _FIELDS_BYTES + len(data.master_key) + len(lac or b"")
         if size_bytes > HEADER_BYTES:
             raise BadRequestError(
-                f"ledger {ledger}: its master key and explicit LAC need {size_bytes} bytes of an index file's"
-                f" header, which has {HEADER_BYTES}",
+                f"ledger {ledger}: its master key and explicit LAC need {counted(size_bytes, 'byte')} of an "
+                f"index file's header, which has {HEADER_BYTES}",
                 ledger=ledger,
             )
         super().set(ledger, data)

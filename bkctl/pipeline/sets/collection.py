@@ -58,7 +58,7 @@ from bkctl.pipeline.tables.options import TableOptions
 from bkctl.pipeline.tables.places import journal_files, log_files
 from bkctl.pipeline.tables.split import SplitFile, packed
 from bkctl.pipeline.tables.unread_notes import unread_in
-from bkctl.reporting import Phase, silent_phase
+from bkctl.reporting import Phase, counted, silent_phase
 from bkctl.scan.directory import inspect_directory, last_mark_of
 from bkctl.vfs import FileSystem
 from bkctl.workers import Workers
@@ -223,8 +223,8 @@ class _Collection:
         )
         if gone:
             self._draft.guards.append(
-                f"{gone} entry logs went away while files were read: a running bookie compacts. What it "
-                "copied out of them may be in no table"
+                f"{counted(gone, 'entry log')} went away while files were read: a running bookie compacts. "
+                "What it copied out of them may be in no table"
             )
         if asked is not None:
             self._read_blocks(asked)

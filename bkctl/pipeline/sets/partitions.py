@@ -49,7 +49,7 @@ from bkctl.pipeline.sets.manifest import PartFile
 from bkctl.pipeline.sets.parts import PartWriter
 from bkctl.pipeline.sets.set_tables import TABLES
 from bkctl.pipeline.sets.store import CompleteSet
-from bkctl.reporting import Advance, nobody
+from bkctl.reporting import Advance, counted, nobody
 
 FOLDER_MARK = "_bkctl-tables.json"
 SETS_TABLE = "sets"
@@ -346,7 +346,9 @@ def _rows_of(one: CompleteSet, part: PartFile, schema: pa.Schema) -> Iterator[pa
     except OSError as error:
         raise StorageError(f"{text}: {error}", path=text) from error
     if rows != part.rows:
-        raise CorruptionError("table of a set", expected=f"{part.rows} rows", found=f"{rows}", path=text)
+        raise CorruptionError(
+            "table of a set", expected=counted(part.rows, "row"), found=f"{rows}", path=text
+        )
 
 
 def _check_bookie(batch: pa.RecordBatch, bookie: str, text: str) -> None:

@@ -37,6 +37,7 @@ from bkctl.pipeline.tables.schemas import VERIFICATION
 from bkctl.pipeline.tables.split import Split, SplitFile
 from bkctl.pipeline.tables.verification import damage_row
 from bkctl.pipeline.task_calls import index_trouble
+from bkctl.reporting import counted
 from bkctl.scan.columns.column import Column
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import PosixFileSystem
@@ -161,8 +162,8 @@ def read_suspects(
     entries = sum(int(row["entries"]) for row in rows)
     if entries > SUSPECT_ENTRIES_MAX:
         return (
-            f"the index of {len(rows)} ledgers differs from their logs, which have {entries:,} entries of "
-            "them: run index-audit over the directories themselves"
+            f"the index of {counted(len(rows), 'ledger')} differs from the logs, which have {entries:,} "
+            "entries of such ledgers: run index-audit over the directories themselves"
         )
     ledgers = sorted({int(row["ledger"]) for row in rows})
     wanted = pa.array([f"{row['ledger']} {name}" for row in rows for name in dirs[row["space"]]])

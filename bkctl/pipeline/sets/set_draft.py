@@ -25,6 +25,7 @@ from bkctl.pipeline.sets.store import CompleteSet
 from bkctl.pipeline.table_sets import lacking_directories, twin_directories
 from bkctl.pipeline.tables.places import cookie_of
 from bkctl.pipeline.tables.unread_notes import UnreadFile
+from bkctl.reporting import counted
 from bkctl.scan.directory import COOKIE_NAME, read_small
 from bkctl.vfs import FileSystem
 
@@ -106,9 +107,8 @@ class SetDraft:
             ("unflushed", [one for one in unread if one.behind_mark]),
         ):
             if lacking:
-                self._not_read[table] = (
-                    f"{len(lacking)} journals or last marks could not be read, or not whole"
-                )
+                files = counted(len(lacking), "journal or last mark", "journals or last marks")
+                self._not_read[table] = f"{files} could not be read, or not whole"
 
     def _unread_logs(self, state: str) -> list[SetFile]:
         return [file for file in self.files if file.kind == "entry_log" and file.state == state]
@@ -158,14 +158,18 @@ class SetDraft:
         if partly:
             # Of a log whose ledgers map was read all ledgers are known. Its row says what its header does.
             lacking = {"runs", "blocks"} | (set() if all(file.sealed for file in partly) else {"log_ledgers"})
-            self._not_read |= dict.fromkeys(lacking, f"{len(partly)} entry logs could not be read whole")
+            self._not_read |= dict.fromkeys(
+                lacking, f"{counted(len(partly), 'entry log')} could not be read whole"
+            )
         unreadable = self._unread_logs(UNREADABLE)
         for file in unreadable:
             self.guards.append(f"{file.path} could not be read: what it holds is not known")
         if unreadable:
             # Table "verification" has a damage for each.
             of_none = (table for table in OF_LOGS if table != "verification")
-            self._not_read |= dict.fromkeys(of_none, f"{len(unreadable)} entry logs could not be read")
+            self._not_read |= dict.fromkeys(
+                of_none, f"{counted(len(unreadable), 'entry log')} could not be read"
+            )
         not_given = list(lacking_directories(self._rows))
         self.guards += not_given
         verdict = FOUND if damage or self.damages else CLEAN

@@ -18,6 +18,7 @@ from bkctl.codec.journal import parse_journal_name
 from bkctl.errors import NoSpaceError, StorageError
 from bkctl.pipeline.locations import located, new_name, read_file, written_file
 from bkctl.pipeline.tables.options import TableOptions
+from bkctl.reporting import counted
 
 _ENDING = "unread"
 _Range = tuple[int, int]
@@ -69,15 +70,16 @@ def note_unopened(options: TableOptions, path: str, error: StorageError) -> bool
 def refused_bytes(path: str, ranges: Sequence[_Range]) -> str:
     """Return the sentence of a file in which the disk refused some ranges."""
     size = sum(stop - start for start, stop in ranges)
-    return f"{path}: {size} bytes from offset {ranges[0][0]} on cannot be read"
+    return f"{path}: {counted(size, 'byte')} from offset {ranges[0][0]} on cannot be read"
 
 
 def broken_bytes(path: str, offset: int, size_bytes: int) -> str:
     """Return the sentence of a file in which bytes are no records, ``offset`` being that of the first."""
+    where = f"from offset {offset} on"
     what = (
-        f"{size_bytes} bytes from offset {offset} on are no records"
+        counted(size_bytes, f"byte {where} is no record", f"bytes {where} are no records")
         if size_bytes
-        else (f"records are lacking from offset {offset} on")
+        else (f"records are lacking {where}")
     )
     return f"{path}: {what} (job verify tells which)"
 

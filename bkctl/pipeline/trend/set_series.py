@@ -33,6 +33,7 @@ from bkctl.pipeline.trend.points import (
     summed,
     with_changes,
 )
+from bkctl.reporting import counted
 
 LOG_BYTES, DAMAGES, BAD_ENTRIES = "log_bytes", "damages", "bad_entries"
 MEASURES = (LOG_BYTES, DAMAGES, BAD_ENTRIES)
@@ -126,7 +127,8 @@ def _damage(one: CompleteSet) -> tuple[_Value, _Value]:
         lower = f"{one.location.text}: {lacking}"
         return _Value(UNEXAMINED, damages, lower), _Value(UNEXAMINED, bad, lower)
     if unchecked:
-        why = f"{one.location.text}: the digests of {unchecked} entries are not known"
+        entries = counted(unchecked, "entry", "entries")
+        why = f"{one.location.text}: whether the digests of {entries} are right is not known"
         return _Value(JUDGED, damages), _Value(UNEXAMINED, bad, why)
     return _Value(JUDGED, damages), _Value(JUDGED, bad)
 

@@ -38,6 +38,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from bkctl.errors import BkctlError
+from bkctl.reporting import counted
 from bkctl.server.life.foreign_lines import stream_of_log
 
 _log = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ def _held_back(record: logging.LogRecord, count: int) -> logging.LogRecord:
     """Return the line about lines held back, in the time and under the name of the one that follows."""
     told = logging.LogRecord(
         record.name, record.levelno, record.pathname, record.lineno,
-        "%d lines like the next one were held back", (count,), None,
+        "%s held back", (counted(count, "line like the next one was", "lines like the next one were"),), None,
     )  # fmt: skip
     told.created, told.msecs = record.created, record.msecs
     vars(told).update(event="repeated", count=count)

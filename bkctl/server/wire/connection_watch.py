@@ -27,6 +27,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 
+from bkctl.reporting import counted
 from bkctl.server.wire.channel import Channel
 from bkctl.server.wire.connection_memory import ConnectionMemory
 
@@ -158,8 +159,8 @@ class ConnectionWatch:
         if late:
             self.timed_out += len(late)
             _log.info(
-                "%d connections sent no whole frame within %g s and are closed (%s)",
-                len(late),
+                "%s closed, which sent no whole frame within %g s (%s)",
+                counted(len(late), "connection is", "connections are"),
                 self._frame_timeout_s,
                 late[0].peer,
             )
@@ -197,8 +198,8 @@ class ConnectionWatch:
         if victims:
             self.evicted += len(victims)
             _log.warning(
-                "%d connections are closed because all of them hold too much memory (%s)",
-                len(victims),
+                "%s closed because all connections together hold too much memory (%s)",
+                counted(len(victims), "connection is", "connections are"),
                 next(iter(victims)).peer,
             )
             self._end_all(victims)

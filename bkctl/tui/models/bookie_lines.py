@@ -201,14 +201,15 @@ def queue_tab(bookie: BookieSample, history: History, width: int, glyphs: Glyphs
 def process_lines(bookie: BookieSample, width: int, *, one_line: bool = False) -> list[Line]:
     """Show the process, and what it holds open; with ``one_line`` without the adds in progress."""
     most = "" if bookie.cpu_cores_max is None else f" of {bookie.cpu_cores_max:g}"
-    in_progress = figures.count(bookie.adds_in_progress)
+    in_progress = figures.counted(bookie.adds_in_progress, "add")
     if bookie.adds_in_progress_bound is not None:
-        in_progress = f"{in_progress} of {figures.count(bookie.adds_in_progress_bound)}"
+        bound = figures.counted(bookie.adds_in_progress_bound, "add")
+        in_progress = f"{figures.count(bookie.adds_in_progress)} of {bound}"
     texts = [
         f"CPU {figures.cores(bookie.cpu_cores_used)}{most}  memory {figures.size(bookie.rss_bytes)}"
-        f"  {figures.count(bookie.connections)} connection{'' if bookie.connections == 1 else 's'}"
-        f"  {figures.count(bookie.ledgers_in_use)} ledgers",
-        f"{in_progress} adds in progress",
+        f"  {figures.counted(bookie.connections, 'connection')}"
+        f"  {figures.counted(bookie.ledgers_in_use, 'ledger')}",
+        f"{in_progress} in progress",
     ]
     if one_line:
         texts = texts[:1]

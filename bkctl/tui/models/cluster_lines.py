@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bkctl.admin.top.sample import BookieSample, ClusterSample
+from bkctl.reporting import counted, noun_of
 from bkctl.tui import figures, thresholds
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.history import History
@@ -21,7 +22,7 @@ def headline(sample: ClusterSample | None, shown: int) -> str:
     if sample is None:
         return "no answer yet"
     bookies = sample.bookies
-    parts = [f"{len(bookies)} bookie" if len(bookies) == 1 else f"{len(bookies)} bookies"]
+    parts = [counted(len(bookies), "bookie")]
     lost = sum(bookie.error is not None for bookie in bookies)
     read_only = sum(health.mode(bookie)[0] == "RO" for bookie in bookies)
     if lost:
@@ -74,8 +75,9 @@ def recovery(sample: ClusterSample | None, width: int, mark: str = "~") -> Line 
         return None
     if state.enabled and not state.ledgers and not state.workers and state.maintenance is None:
         return None
-    plural = "s lack" if state.ledgers != 1 or state.more_ledgers else " lacks"
-    parts = [f"{state.ledgers:,}{'+' if state.more_ledgers else ''} ledger{plural} replicas"]
+    known = None if state.more_ledgers else state.ledgers
+    lack = noun_of(known, "ledger lacks", "ledgers lack")
+    parts = [f"{state.ledgers:,}{'+' if state.more_ledgers else ''} {lack} replicas"]
     if state.ledgers_done_per_s:
         parts.append(f"{figures.count(state.ledgers_done_per_s)} ledgers/s")
     copied = known_sum(bookie.replicated_mb_per_s for bookie in sample.bookies)

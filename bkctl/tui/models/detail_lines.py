@@ -13,6 +13,7 @@ from bkctl.admin.top.sample import (
 )
 from bkctl.codec.entrylog import log_name
 from bkctl.codec.journal import journal_name
+from bkctl.reporting import counted
 from bkctl.tui import figures, thresholds
 from bkctl.tui.glyphs import Glyphs
 from bkctl.tui.history import History
@@ -80,7 +81,8 @@ def journal(
         ),
         _labelled(
             "group",
-            f"{figures.count(state.group_entries)} entries, {figures.size(state.group_bytes)} an fsync"
+            f"{figures.counted(state.group_entries, 'entry', 'entries')},"
+            f" {figures.size(state.group_bytes)} an fsync"
             f"  {figures.megabytes(state.mb_per_s)} MB/s",
             width,
         ),
@@ -180,7 +182,7 @@ def flushes(
         _labelled(
             "logs",
             f"{figures.count(state.active_logs)} rolled {figures.size(state.active_log_bytes)},"
-            f"{_written_to(state)} {figures.count(state.ledgers)} ledgers",
+            f"{_written_to(state)} {figures.counted(state.ledgers, 'ledger')}",
             width,
         ),
         _past(
@@ -205,7 +207,7 @@ def collection(state: GcState, width: int, glyphs: Glyphs) -> list[Line]:
     phase = state.phase or figures.UNKNOWN
     log = "" if state.log_id is None else f", log {state.log_id}"
     forced = ", was asked for" if state.in_force else ""
-    held = f"{figures.count(state.held_deletions)} deletions"
+    held = figures.counted(state.held_deletions, "deletion")
     return [
         _title("GARBAGE COLLECTION", state.dir, width, glyphs),
         _labelled("phase", f"{phase}{log}{forced}", width, Tone.WARNING if state.at_work else Tone.PLAIN),
@@ -222,7 +224,8 @@ def collection(state: GcState, width: int, glyphs: Glyphs) -> list[Line]:
         ),
         _labelled(
             "deleted",
-            f"{figures.count(state.deleted_ledgers)} ledgers, {figures.count(state.deleted_logs)} logs,"
+            f"{figures.counted(state.deleted_ledgers, 'ledger')},"
+            f" {figures.counted(state.deleted_logs, 'log')},"
             f" {figures.size(state.reclaimed_bytes)} reclaimed",
             width,
         ),
@@ -234,7 +237,7 @@ def collection(state: GcState, width: int, glyphs: Glyphs) -> list[Line]:
         ),
         _labelled(
             "set aside",
-            f"{figures.count(state.set_aside_logs)} damaged logs",
+            figures.counted(state.set_aside_logs, "damaged log"),
             width,
             Tone.BAD if state.set_aside_logs else Tone.PLAIN,
         ),
@@ -265,7 +268,7 @@ def log(state: EntryLogState, width: int, glyphs: Glyphs) -> list[Line]:
         _title("ENTRY LOG", f"{state.log_id} ({log_name(state.log_id)})", width, glyphs),
         EMPTY,
         _labelled("state", role, width),
-        _labelled("size", f"{figures.size(state.bytes)} ({state.bytes} bytes)", width),
+        _labelled("size", f"{figures.size(state.bytes)} ({counted(state.bytes, 'byte')})", width),
         _labelled("ledgers", figures.count(state.ledgers), width),
         _barred(
             "live",

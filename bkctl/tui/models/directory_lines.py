@@ -81,7 +81,8 @@ def journal_lines(bookie: BookieSample, width: int, glyphs: Glyphs) -> list[Line
 
 
 def _journal(journal: JournalState, width: int, glyphs: Glyphs) -> Line:
-    group = f"{figures.count(journal.group_entries)} entries {figures.size(journal.group_bytes)}"
+    entries = figures.counted(journal.group_entries, "entry", "entries")
+    group = f"{entries} {figures.size(journal.group_bytes)}"
     busy = thresholds.BUSY.tone(journal.sync_busy)
     bar = max((width - 70) // 2, 4)
     return (
@@ -162,7 +163,7 @@ def _gc(state: GcState, width: int, glyphs: Glyphs) -> Line:
         Span(f" {figures.percent(state.progress) if state.at_work else '':>4} "),
     )
     done = (
-        f" {figures.count(state.deleted_ledgers)} ledgers, {figures.size(state.reclaimed_bytes)} freed,"
+        f" {figures.counted(state.deleted_ledgers, 'ledger')}, {figures.size(state.reclaimed_bytes)} freed,"
         f" {figures.megabytes(state.compacted_mb_per_s)} MB/s now"
     )
     return (Span(" GC", Tone.HEADING), Span("           "), *doing, Span(fit(done, max(width - 36, 0))))

@@ -112,7 +112,7 @@ def test_no_magic_is_version_1(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "offset", "expected", "found"),
     [
-        (b"B", 1, "8 bytes", "1 bytes"),
+        (b"B", 1, "8 bytes", "1 byte"),
         (b"BKLG", 4, "8 bytes", "4 bytes"),
         (b"BKLG\0\0\0", 7, "8 bytes", "7 bytes"),
         (b"BKLG\0\0\0\0", 4, "1 to 6", "0"),

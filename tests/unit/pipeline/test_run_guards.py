@@ -67,7 +67,7 @@ def test_logs_that_a_bookie_removes_meanwhile_are_told(
     request = Request(JOBS[job], (str(bookie),), str(tmp_path / "out"), parameters=Parameters())
     with LocalEngine(jobs=1) as engine:
         outcome = run_job(PosixFileSystem(), engine, request, phase=compacted)
-    told = [guard for guard in outcome.guards if "1 entry logs went away" in guard]
+    told = [guard for guard in outcome.guards if "1 entry log went away" in guard]
     assert len(told) == removed
     assert outcome.verdict == verdict
     assert ("logs_gone" in outcome.found) == (verdict == "unexamined")

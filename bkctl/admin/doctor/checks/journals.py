@@ -397,9 +397,10 @@ def damaged_file(
     )
     if count == 1 and damage:
         told = f", found {damage[0].found}" if damage[0].found else ""
-        found = f"{damage[0].size_bytes} bytes that cannot be read as records: {damage[0].reason}{told}"
+        size = counted(damage[0].size_bytes, "byte")
+        found = f"{size} that cannot be read as records: {damage[0].reason}{told}"
     else:
-        ranges = [f"{each.size_bytes} bytes at {each.offset} ({each.reason})" for each in damage]
+        ranges = [f"{counted(each.size_bytes, 'byte')} at {each.offset} ({each.reason})" for each in damage]
         found = f"{counted(count, 'range')} that cannot be read as records: "
         found += listed(ranges, _RANGES_NAMED, count)
     return Finding(

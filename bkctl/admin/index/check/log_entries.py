@@ -12,7 +12,7 @@ from bkctl.admin.index.rows.location_runs import Rows
 from bkctl.admin.index.rows.row_sort import RowSorter
 from bkctl.codec.location import pack_location
 from bkctl.directories.index_spaces import IndexSpace
-from bkctl.reporting import Advance
+from bkctl.reporting import Advance, counted
 from bkctl.scan.damage import Damage
 from bkctl.scan.digest_book import DigestBook
 from bkctl.scan.directory import LogFile
@@ -67,7 +67,8 @@ class LogEntryReader:
             ranges.append(damage)
         expected = f", expected {damage.expected}" if damage.expected else ""
         found = f", found {damage.found}" if damage.found else ""
-        detail = f"{damage.size_bytes} bytes: {damage.reason}{expected}{found}; see bkctl entrylog verify"
+        size = counted(damage.size_bytes, "byte")
+        detail = f"{size}: {damage.reason}{expected}{found}; see bkctl entrylog verify"
         return Finding(Kind.DAMAGED_LOG, log.directory, None, None, log.log_id, damage.offset, detail)
 
 

@@ -14,6 +14,7 @@ from bkctl.codec.entry import BODY_BYTES_MAX, BODY_BYTES_MIN
 from bkctl.codec.entrylog import HEADER_BYTES, is_map_batch, log_name
 from bkctl.codec.location import OFFSET_MAX
 from bkctl.errors import NotFoundError
+from bkctl.reporting import counted
 from bkctl.scan.damage import Damage
 from bkctl.scan.directory import LogFile
 from bkctl.scan.steady_file import SteadyFile
@@ -135,7 +136,7 @@ class LogPlaces:
             return None
         detail = (
             f"{file.path}: its record lies inside the one at {around.offset}, of ledger {around.ledger} entry"
-            f" {around.entry}, whose size word says {around.size_bytes} bytes and is damaged"
+            f" {around.entry}, whose size word says {counted(around.size_bytes, 'byte')} and is damaged"
         )
         return Fault(Kind.DANGLING_LOCATION, detail, file.path)
 
@@ -157,7 +158,7 @@ class LogPlaces:
 
 
 def _in_words(damage: Damage) -> str:
-    return f"it lies in damage, {damage.size_bytes} bytes from {damage.offset}: {damage.reason}"
+    return f"it lies in damage, {counted(damage.size_bytes, 'byte')} from {damage.offset}: {damage.reason}"
 
 
 def _is_followed(file: SteadyFile, end: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bkctl.admin.index.check.finding import Finding, Kind, about_directory
 from bkctl.directories.index_spaces import IndexSpace
+from bkctl.reporting import counted
 from bkctl.scan.kept_doubts import kept_doubts
 from bkctl.vfs import FileSystem
 
@@ -17,8 +18,8 @@ def premises(filesystem: FileSystem, space: IndexSpace, *, is_told: bool) -> Ite
     """
     if not space.kind.shares_log_ids and space.position is None:
         detail = (
-            f"{space.directories} index directories, but no cookie that fits their paths: whether "
-            "ledgers are in the right one was not checked"
+            f"{counted(space.directories, 'index directory', 'index directories')}, but no cookie that fits "
+            "their paths: whether ledgers are in the right one was not checked"
         )
         yield about_directory(Kind.POSITION_UNKNOWN, space.dir, detail)
     if space.absent:

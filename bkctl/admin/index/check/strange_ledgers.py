@@ -19,6 +19,7 @@ from bkctl.admin.index.rows.comparison import JOURNALED, KEPT, Comparison, Flags
 from bkctl.admin.index.rows.location_runs import Rows
 from bkctl.codec.location import ID_MAX, OFFSET_MAX
 from bkctl.directories.index_spaces import IndexSpace
+from bkctl.reporting import counted
 from bkctl.scan.columns.stretches import slices
 
 
@@ -116,12 +117,12 @@ class StrangeLedgers:
         if tally.locations:
             if elsewhere:
                 return wrong_directory(self._space, directory, ledger)
-            what = f"{deletable} locations (entries {tally.first_entry} to {tally.last_entry})"
+            what = f"{counted(deletable, 'location')} (entries {tally.first_entry} to {tally.last_entry})"
         elif ledger in self._expected and tally.first_copy is not None and not elsewhere:
             entry, packed = tally.first_copy
             what = (
-                f"{tally.copies} entries in the logs (the first: entry {entry} in log {packed >> 32} at "
-                f"{packed & OFFSET_MAX}), and the metadata places it on this bookie"
+                f"{counted(tally.copies, 'entry', 'entries')} in the logs (the first: entry {entry} in log "
+                f"{packed >> 32} at {packed & OFFSET_MAX}), and the metadata places it on this bookie"
             )
         elif (tally.replayed or tally.unreplayed) and not elsewhere:
             return self._only_journaled(tally)
@@ -140,12 +141,14 @@ class StrangeLedgers:
     def _only_journaled(self, tally: _Tally) -> Finding | None:
         """Judge a ledger that the metadata place here, and that has entries in journals alone."""
         if tally.unreplayed:
-            what = f"{tally.unreplayed} entries only in journals, where no start replays them"
+            unreplayed = counted(tally.unreplayed, "entry", "entries")
+            what = f"{unreplayed} only in journals, where no start replays them"
             effect = "but no ledger row: a reader is told that there is no such entry"
         elif tally.ledger in self._master_keys:
             return None  # the next start makes its row
         else:
-            what = f"{tally.replayed} entries in the journal past the last mark"
+            replayed = counted(tally.replayed, "entry", "entries")
+            what = f"{replayed} in the journal past the last mark"
             effect = "but neither a ledger row nor a master key in front of them: a start may leave them out"
         detail = (
             f"{what} (the first: entry {tally.first_journaled}), and the metadata places it on this bookie, "
@@ -154,7 +157,8 @@ class StrangeLedgers:
         return about_ledger(Kind.MISSING_LEDGER, self._space.dir, tally.ledger, detail)
 
     def _leaked(self, ledger: int, count: int) -> Finding:
-        detail = f"{count} locations of a deleted ledger with entry ids that Java's deletion does not reach"
+        locations = counted(count, "location")
+        detail = f"{locations} of a deleted ledger with entry ids that Java's deletion does not reach"
         return about_ledger(Kind.LEAKED_LOCATION, self._space.dir, ledger, detail)
 
 

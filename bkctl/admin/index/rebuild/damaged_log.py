@@ -13,7 +13,7 @@ from bkctl.admin.index.rows.framing import misframed
 from bkctl.admin.index.rows.location_runs import Rows, RunWriter
 from bkctl.codec.entry import EntryBatch
 from bkctl.codec.entrylog import HEADER_BYTES
-from bkctl.reporting import Advance
+from bkctl.reporting import Advance, counted
 from bkctl.scan.checked import CheckedBatch, checked
 from bkctl.scan.damage import Damage, MissingEntries, Verdict
 from bkctl.scan.digest_book import DigestBook
@@ -139,7 +139,7 @@ def _judge(
 def _damage_lines(verdict: FileVerdict) -> Iterator[str]:
     yield from _limited((_damage_text(damage) for damage in verdict.damage), _DAMAGES_NAMED)
     if verdict.damages > len(verdict.damage):
-        yield f"{verdict.path}: {verdict.damages} damaged ranges in all"
+        yield f"{verdict.path}: {counted(verdict.damages, 'damaged range')} in all"
 
 
 def _limited(lines: Iterator[str], count: int) -> Iterator[str]:
@@ -151,11 +151,11 @@ def _limited(lines: Iterator[str], count: int) -> Iterator[str]:
 
 
 def _damage_text(damage: Damage) -> str:
-    text = f"{damage.path}: {damage.size_bytes} bytes at {damage.offset}: {damage.reason}"
+    text = f"{damage.path}: {counted(damage.size_bytes, 'byte')} at {damage.offset}: {damage.reason}"
     return f"{text}, expected {damage.expected}, found {damage.found}" if damage.expected else text
 
 
 def _missing_text(missing: MissingEntries) -> str:
-    if missing.first_entry is None:
-        return f"ledger {missing.ledger}: {missing.bytes} bytes"
+    if missing.bytes is not None:
+        return f"ledger {missing.ledger}: {counted(missing.bytes, 'byte')}"
     return f"ledger {missing.ledger}: entries {missing.first_entry} to {missing.last_entry}"

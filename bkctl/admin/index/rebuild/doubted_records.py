@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bkctl.admin.index.rebuild.old_places import OldPlaces, ids_text
+from bkctl.reporting import counted
 from bkctl.scan.checked import CheckedBatch
 from bkctl.scan.damage import Damage, opens_doubt
 from bkctl.scan.records import RecordScan
@@ -92,13 +93,14 @@ class DoubtedRecords:
         lines = []
         if self._left_out:
             lines.append(
-                f"{path}: {self._counts[False]} records behind damage, where the old index names none: they "
-                "stood inside the damaged entry, or the old index had lost them; not taken for entries: "
-                + self.left_out
+                f"{path}: {counted(self._counts[False], 'record')} behind damage, where the old index names "
+                "none: they stood inside the damaged entry, or the old index had lost them; not taken for "
+                "entries: " + self.left_out
             )
         if self._taken:
             lines.append(
-                f"{path}: {self._counts[True]} records behind damage, of which no old index says whether "
-                "they stood inside the damaged entry; taken for entries: " + ids_text(self._taken, _NAMED)
+                f"{path}: {counted(self._counts[True], 'record')} behind damage, of which no old index says "
+                "whether they stood inside the damaged entry; taken for entries: "
+                + ids_text(self._taken, _NAMED)
             )
         return tuple(lines)

@@ -20,7 +20,7 @@ from bkctl.codec.file_info import (
     index_path,
 )
 from bkctl.errors import CorruptionError, as_storage_errors
-from bkctl.reporting import Advance
+from bkctl.reporting import Advance, counted
 from bkctl.scan.columns.column import Column
 from bkctl.scan.columns.stretches import slices
 from bkctl.scan.directory import LogFile
@@ -121,7 +121,7 @@ def verify_idx_files(
             seen += len(rows)
             advance(len(rows))
     if seen != slots:
-        raise CorruptionError("new .idx files", expected=f"{slots} slots in use", found=str(seen))
+        raise CorruptionError("new .idx files", expected=f"{counted(slots, 'slot')} in use", found=str(seen))
 
 
 def _batches(root: str, rows_max: int) -> Iterator[Rows]:

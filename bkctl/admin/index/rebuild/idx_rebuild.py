@@ -71,7 +71,7 @@ from bkctl.engine.accepted_losses import (
 from bkctl.engine.interleaved_storage.index_headers import row_of
 from bkctl.engine.interleaved_storage.index_places import was_written
 from bkctl.errors import CorruptionError, RefusedError, storage_error
-from bkctl.reporting import nobody
+from bkctl.reporting import counted, nobody
 from bkctl.scan.directory import REBUILD_SUFFIX
 from bkctl.scan.idx_tree import IdxTree
 from bkctl.scan.kept_doubts import are_rows_unproved, kept_doubts
@@ -251,10 +251,11 @@ class IdxRebuild:
         vague -= found.ledgers
         if vague:
             raise RefusedError(
-                f"{current}: the metadata place {len(vague)} ledgers on this bookie that are not closed (the"
-                f" first: {min(vague)}), which have no index file and no entry in a log, and logs may be"
-                " missing. Nothing was changed: Java knows no limbo over index files. Bring the logs back, or"
-                " name all of the bookie's directories; with --accept-loss the rebuild goes on without them"
+                f"{current}: by the metadata this bookie holds {counted(len(vague), 'ledger')} that"
+                f" {'is' if len(vague) == 1 else 'are'} not closed (the first: {min(vague)}). Here such a"
+                " ledger has no index file and no entry in a log, and logs may be missing. Nothing was"
+                " changed: Java knows no limbo over index files. Bring the logs back, or name all of the"
+                " bookie's directories; with --accept-loss the rebuild goes on without them"
             )
         return vague
 

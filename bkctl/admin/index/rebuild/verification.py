@@ -31,7 +31,7 @@ from bkctl.codec.location import KEY_BYTES, OFFSET_MAX, VALUE_BYTES
 from bkctl.errors import CorruptionError, NotFoundError
 from bkctl.kvstore.base import KeyValueReader
 from bkctl.kvstore.rocksdb import open_read_only
-from bkctl.reporting import Advance, nobody
+from bkctl.reporting import Advance, counted, nobody
 from bkctl.scan.columns.log_columns import gather_i32, gather_i64
 from bkctl.scan.directory import LogFile
 from bkctl.scan.steady_file import SteadyFile
@@ -112,9 +112,11 @@ def verify_locations(
     checked = sum(workers.results(check_log, checks, advance))
     if checked != expected:
         raise CorruptionError(
-            "new locations", expected=f"{expected} rows that point into its logs", found=f"{checked}",
+            "new locations",
+            expected=f"{counted(expected, 'row')} that point into its logs",
+            found=f"{checked}",
             path=work.at("database"),
-        )  # fmt: skip
+        )
     work.discard("check")
     return expected
 
@@ -154,7 +156,10 @@ def read_back(task: ReadBackTask, advance: Advance) -> Run:
         store.close()
     if len(rows) != task.rows:
         raise CorruptionError(
-            "new locations", expected=f"{task.rows} rows", found=f"{len(rows)} rows", path=task.database
+            "new locations",
+            expected=counted(task.rows, "row"),
+            found=counted(len(rows), "row"),
+            path=task.database,
         )
     return write_run(task.path, by_location(rows), durable=False)
 

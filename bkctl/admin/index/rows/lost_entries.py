@@ -17,7 +17,7 @@ from bkctl.admin.index.rows.location_runs import (
     partitions,
 )
 from bkctl.errors import RefusedError
-from bkctl.reporting import Advance, nobody
+from bkctl.reporting import Advance, counted, nobody
 from bkctl.scan.columns.stretches import slices
 
 #: Ledgers with lost entries that a refusal names.
@@ -100,7 +100,7 @@ def note_lost(lost: dict[int, LostEntries], rows: Rows) -> None:
 def no_limbo(directory: str, where: str, gone: dict[int, LostEntries]) -> RefusedError:
     """Return the refusal to build ``.idx`` files without lost entries: their format cannot note the loss."""
     listed = "; ".join(f"ledger {ledger}: {lost}" for ledger, lost in sorted(gone.items())[:_LOST_NAMED])
-    more = f"; and {len(gone) - _LOST_NAMED} more ledgers" if len(gone) > _LOST_NAMED else ""
+    more = f"; and {counted(len(gone) - _LOST_NAMED, 'more ledger')}" if len(gone) > _LOST_NAMED else ""
     return RefusedError(
         f"{directory}: entries {where} and stand in no log: {listed}{more}. Nothing "
         "was changed: Java knows no limbo over index files, and without the location it would tell a reader "

@@ -91,7 +91,7 @@ def test_an_entry_without_a_row_holds_its_log(tmp_path: Path) -> None:
     row = made.explain()[0]
     assert row.eligible == "no"
     assert row.alarming
-    assert "1 entries of live ledgers have no row in the location index" in row.why
+    assert "1 entry of live ledgers has no row in the location index" in row.why
 
 
 def test_a_ledger_without_a_row_lives_as_long_as_it_has_locations(tmp_path: Path) -> None:
