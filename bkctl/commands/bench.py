@@ -36,14 +36,21 @@ SCHEMA: Schema = (
 
 AddressArgument = Annotated[
     str,
-    typer.Argument(metavar="HOST:PORT", show_default=False, help="The bookie's port, not its HTTP admin."),
+    typer.Argument(
+        metavar="HOST:PORT", show_default=False, help="Host and port of the bookie, not of its HTTP admin."
+    ),
 ]
 WireOption = Annotated[int, typer.Option("--protocol", metavar="2|3", help="Version of the wire protocol.")]
-ConnectionsOption = Annotated[int, typer.Option("--connections", metavar="N", help="TCP connections.")]
-WindowOption = Annotated[
-    int, typer.Option("--window", metavar="N", help="Requests outstanding on each connection.")
+ConnectionsOption = Annotated[
+    int, typer.Option("--connections", metavar="N", help="Number of TCP connections.")
 ]
-LedgersOption = Annotated[int, typer.Option("--ledgers", metavar="N", help="Ledgers of each connection.")]
+WindowOption = Annotated[
+    int,
+    typer.Option("--window", metavar="N", help="Number of requests without an answer on each connection."),
+]
+LedgersOption = Annotated[
+    int, typer.Option("--ledgers", metavar="N", help="Number of ledgers on each connection.")
+]
 DurationOption = Annotated[
     int,
     typer.Option(
@@ -51,13 +58,16 @@ DurationOption = Annotated[
         "--seconds",
         metavar="TIME",
         parser=parse_duration_or_seconds_ms,
-        help="Measured time.",
+        help="Time for which the load is measured.",
     ),
 ]
 WarmupOption = Annotated[
     int,
     typer.Option(
-        "--warmup", metavar="TIME", parser=parse_duration_or_seconds_ms, help="Time before it is measured."
+        "--warmup",
+        metavar="TIME",
+        parser=parse_duration_or_seconds_ms,
+        help="Time under load before the measurement begins.",
     ),
 ]
 RateOption = Annotated[
@@ -65,8 +75,8 @@ RateOption = Annotated[
     typer.Option(
         "--rate",
         metavar="N",
-        help="Requests a second in all; latencies count from when a request was due, and after a stall the "
-        "requests that are late are sent at once. Default: as fast as answers come.",
+        help="Requests a second on all connections together. A latency begins when its request was due. "
+        "After a pause, all late requests are sent at once. Default: as fast as the bookie answers.",
     ),
 ]
 FirstLedgerOption = Annotated[
@@ -85,7 +95,10 @@ def add_command(
     connections: ConnectionsOption = 8,
     window: WindowOption = 128,
     size: Annotated[
-        int, typer.Option("--size", metavar="SIZE", parser=parse_byte_size, help="Payload of an entry.")
+        int,
+        typer.Option(
+            "--size", metavar="SIZE", parser=parse_byte_size, help="Size of the payload of an entry."
+        ),
     ] = "1K",  # type: ignore[assignment]
     ledgers: LedgersOption = 1,
     duration: DurationOption = "5s",  # type: ignore[assignment] # typer parses the default as well
@@ -98,9 +111,9 @@ def add_command(
 ) -> None:
     """[online] [writes] Add entries to new ledgers, as fast as the bookie answers.
 
-    The ledgers have no metadata: a bookie's garbage collection removes them. Where the cluster has not yet
-    given out ids as high as theirs, the bookie holds all deletions back until 'bkctl bookie gc
-    --confirm-deletions' says that they may go. The exit code is 1 when an add was not answered with success.
+    The ledgers have no metadata, so the bookie's garbage collection removes them. If the cluster has not
+    given out ledger ids as high as theirs yet, the bookie holds back all deletions until 'bkctl bookie gc
+    --confirm-deletions' allows them. The exit code is 1 when an add failed.
 
     Examples:
 
@@ -134,13 +147,18 @@ def read_command(
     address: AddressArgument,
     *,
     entries: Annotated[
-        int, typer.Option("--entries", metavar="N", help="Entries of each ledger, as 'bench add' reported.")
+        int,
+        typer.Option(
+            "--entries", metavar="N", help="Number of entries of each ledger, as 'bench add' reported it."
+        ),
     ],
     protocol: WireOption = 2,
     connections: ConnectionsOption = 8,
     window: WindowOption = 32,
     ledgers: LedgersOption = 1,
-    random: Annotated[bool, typer.Option("--random", help="In random order instead of one by one.")] = False,
+    random: Annotated[
+        bool, typer.Option("--random", help="Read the entries in random order, not in their own.")
+    ] = False,
     duration: DurationOption = "5s",  # type: ignore[assignment] # typer parses the default as well
     warmup: WarmupOption = "1s",  # type: ignore[assignment]
     rate: RateOption = None,
@@ -148,8 +166,7 @@ def read_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] Read what 'bench add' wrote, with the same --connections, --ledgers and
-    --first-ledger.
+    """[online] [reads] Read what 'bench add' wrote, with its --connections, --ledgers and --first-ledger.
 
     Examples:
 

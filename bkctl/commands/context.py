@@ -70,7 +70,7 @@ ThemeOption = Annotated[
     typer.Option(
         "--top-theme",
         metavar="NAME",
-        help="Theme of bkctl top: another one for each cluster.",
+        help="Theme of bkctl top for this cluster, so that clusters look different.",
         autocompletion=value_completion.themes,
     ),
 ]
@@ -80,47 +80,55 @@ def _file_option(name: str, text: str) -> Any:
     return typer.Option(name, metavar="FILE", help=text)
 
 
+_Metadata = Annotated[
+    str | None,
+    typer.Option("--metadata", metavar="URI", help="Metadata store of the cluster: zk://host:2181/ledgers."),
+]
+_TokenHosts = Annotated[
+    str | None,
+    typer.Option(
+        "--http-token-hosts",
+        metavar="HOST[,...]",
+        help="Hosts that get the token even if only the metadata name them.",
+    ),
+]
+
+
 @app.command("add")
 @takes(SCHEMA, one=True)
 def add_command(
     name: NameArgument,
-    metadata: Annotated[
-        str | None,
-        typer.Option("--metadata", metavar="URI", help="The cluster's metadata: zk://host:2181/ledgers."),
-    ] = None,
+    metadata: _Metadata = None,
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="HTTP admin of a bookie: http://bookie-3:8080.")
     ] = None,
     tls_ca: Annotated[
-        str | None, _file_option("--tls-ca", "Certificates that those of bookies are checked against.")
+        str | None, _file_option("--tls-ca", "PEM file against which certificates of bookies are checked.")
     ] = None,
-    tls_cert: Annotated[str | None, _file_option("--tls-cert", "This client's certificate.")] = None,
-    tls_key: Annotated[str | None, _file_option("--tls-key", "Its private key.")] = None,
+    tls_cert: Annotated[
+        str | None, _file_option("--tls-cert", "PEM file with this client's certificate.")
+    ] = None,
+    tls_key: Annotated[
+        str | None, _file_option("--tls-key", "PEM file with this client's private key.")
+    ] = None,
     password_file: Annotated[
         str | None, _file_option("--password-file", "File with the password of ledgers.")
     ] = None,
     http_token_file: Annotated[
         str | None, _file_option("--http-token-file", "File with the token for bookies' HTTP admin.")
     ] = None,
-    http_token_hosts: Annotated[
-        str | None,
-        typer.Option(
-            "--http-token-hosts",
-            metavar="HOST[,...]",
-            help="Hosts that are sent the token even when only the metadata name them.",
-        ),
-    ] = None,
+    http_token_hosts: _TokenHosts = None,
     top_theme: ThemeOption = None,
     protected: Annotated[
-        bool, typer.Option("--protected", help="Every write to the cluster asks for the context's name.")
+        bool, typer.Option("--protected", help="Ask for the context's name before each write to the cluster.")
     ] = False,
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
     """[offline] [writes] Add a context, or replace one of the same name.
 
-    Where no context is in use, the new one is from then on, by every command that names no cluster, and a
-    message says so. Secrets are not stored in a context: it names the files that hold them.
+    If no context is in use, all commands that name no cluster use the new one from then on, and a message
+    says so. A context stores no secrets; it names the files that hold them.
 
     Examples:
 

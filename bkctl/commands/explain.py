@@ -35,7 +35,7 @@ def explain_command(
         list[str] | None,
         typer.Argument(
             metavar="[CODE|WORD...]",
-            help="Numbers, names or words. Without: all codes. 'words': all words.",
+            help="Numbers, names or words. Default: all codes. 'words' lists all words.",
             autocompletion=value_completion.codes,
         ),
     ] = None,
@@ -43,10 +43,10 @@ def explain_command(
 ) -> None:
     """[offline] [reads] Say what an error code or a word of BookKeeper means, and what to do.
 
-    Takes numbers and names as clients, bookies, protocol captures and exit codes show them. One number can
-    mean several things in different places; all of them are listed. Takes also words that this program and
-    BookKeeper's documentation use, such as limbo, fence, LAC and last mark; 'bkctl explain words' lists them.
-    Exit code 6 for a code or a word that does not exist.
+    The command takes numbers and names as they appear in clients, bookies, protocol captures and exit codes.
+    If a number means several things in different places, all of them are listed. It also takes words of this
+    program and of BookKeeper's documentation, such as limbo, fence, LAC and last mark; 'bkctl explain words'
+    lists them. Exit code 6 for a code or a word that does not exist.
 
     Examples:
 

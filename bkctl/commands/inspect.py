@@ -28,9 +28,9 @@ SCHEMA: Schema = (
 def inspect_command(path: PathArgument, output: OutputOption = None) -> None:
     """[offline] [reads] Identify a BookKeeper file or directory and summarise what it holds.
 
-    Knows entry logs, journals, index files and databases, cookies, marks, status files, ledger metadata and
-    metadata dumps. Reads headers and small files only: use verify to check the rest. Exit code 1 when a
-    file is not what its name or place says.
+    The command knows entry logs, journals, index files and databases, cookies, marks, status files, ledger
+    metadata and metadata dumps. It reads only headers and small files; the 'verify' commands check
+    everything. Exit code 1 when a file is not what its name or place says.
 
     Examples:
 

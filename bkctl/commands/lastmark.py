@@ -68,8 +68,8 @@ SET_SCHEMA: Schema = (
 def show_command(paths: PathsArgument, output: OutputOption = None) -> None:
     """[offline] [reads] Show every lastMark file, and which of them counts.
 
-    A bookie writes its marks into all ledger directories and replays from the highest. Any sixteen bytes
-    can be read as a mark, so a mark that fits none of the journals found is reported as doubtful.
+    A bookie writes its marks into all ledger directories, and replays from the highest mark. Any sixteen
+    bytes can be read as a mark. So a mark that fits none of the journals is reported as doubtful.
 
     Exit code 1 when a mark cannot be read, or is doubtful.
 
@@ -98,31 +98,42 @@ def show_command(paths: PathsArgument, output: OutputOption = None) -> None:
         raise typer.Exit(1)
 
 
+_Journal = Annotated[
+    int,
+    typer.Option(
+        "--journal",
+        metavar="ID",
+        parser=parse_journal_id,
+        help="Journal from which the next start replays: 28, 0x1c or 1c.txn. 0, with --offset 0: replay all.",
+    ),
+]
+_Offset = Annotated[
+    int,
+    typer.Option(
+        "--offset",
+        metavar="N",
+        min=0,
+        help="Offset in this journal, in bytes; a record must begin or end there.",
+    ),
+]
+_AcceptLoss = Annotated[
+    bool,
+    typer.Option(
+        "--accept-loss",
+        help="Allow a mark that is set forwards, or whose old journal is gone; the command lists the losses.",
+    ),
+]
+
+
 @app.command("set")
 @takes(SET_SCHEMA)
 def set_command(
     paths: PathsArgument,
     *,
-    journal: Annotated[
-        int,
-        typer.Option(
-            "--journal",
-            metavar="ID",
-            parser=parse_journal_id,
-            help="The journal from which a start is to replay: 28, 0x1c or 1c.txn; 0 with --offset 0: all.",
-        ),
-    ],
-    offset: Annotated[
-        int, typer.Option("--offset", metavar="N", min=0, help="Where in it: a record begins or ends there.")
-    ],
+    journal: _Journal,
+    offset: _Offset,
     journal_dir: JournalDirOption = None,
-    accept_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss",
-            help="Allow it to be set forwards, or where the marked journal is gone: what is lost is listed.",
-        ),
-    ] = False,
+    accept_loss: _AcceptLoss = False,
     losses: LossesOption = None,
     metadata: LedgerMetadataOptions,
     dry_run: DryRunOption = False,
@@ -131,19 +142,21 @@ def set_command(
 ) -> None:
     """[offline] [writes] Set the last mark of a journal, from which the next start replays.
 
-    Name all directories of the bookie, or the folder that holds them: the mark is written into every ledger
-    directory, because a bookie uses the highest of them. 'bkctl repair undo' restores the old marks.
+    Name all directories of the bookie, or the folder that holds them. The mark is written into every ledger
+    directory, because a bookie uses the highest one. 'bkctl repair undo' restores the old marks.
 
-    Backwards is possible while the marked journal is there: a start then only replays more. If it is gone,
-    --accept-loss puts all ledgers of the journal into limbo first. Forwards, with --accept-loss, records are
-    skipped for good: their entries are listed, and their ledgers put into limbo before the mark moves. Keys,
-    fences and explicit LACs go to the ledger index. In .idx files only bookies of bkctl know limbo.
+    A mark can be set backwards while the journal of the present mark is there: the next start then only
+    replays more. If that journal is gone, --accept-loss is needed, and all ledgers of the journal are put
+    into limbo first. To set a mark forwards, --accept-loss is needed, too: the records in between are never
+    replayed. Their entries are listed, and their ledgers are put into limbo before the mark is changed.
+    Master keys, fences and explicit LACs of these records are written to the ledger index. In .idx files,
+    only bookies of bkctl respect limbo.
 
-    Where a journal is gone, a ledger that began in it has no row: it is known from --metadata alone, and put
-    into limbo where that places it on the bookie.
+    If a journal is gone, a ledger that began in it has no row. Such a ledger is known only from --metadata;
+    it is put into limbo if the metadata place it on this bookie.
 
-    Exit code 1 when entries are lost that way, 3 when no ledger of a lost journal is known and no --metadata
-    says that there was none, 4 while a bookie uses a directory, or when one is missing.
+    Exit code 1 when entries are lost; 3 when no ledger of a lost journal is known and no --metadata proves
+    that there was none; 4 while a bookie uses a directory, or when a directory is missing.
 
     Examples:
 

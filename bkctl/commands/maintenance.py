@@ -56,14 +56,19 @@ def begin_command(
             "--delay",
             metavar="TIME",
             parser=parse_duration_ms,
-            help="How long to wait for lost bookies, in case autorecovery is enabled during the maintenance.",
+            help="How long the auditor waits for a lost bookie if autorecovery is enabled during the "
+            "maintenance.",
         ),
     ] = "1h",  # type: ignore[assignment]
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="The reason, shown to others while it is on.")
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="The reason, which others see while the maintenance is on."
+        ),
     ] = "",
     by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="Who begins it. Default: user@host.")
+        str | None,
+        typer.Option("--by", metavar="NAME", help="Who begins the maintenance. Default: user@host."),
     ] = None,
     dry_run: DryRunOption = False,
     *,
@@ -72,11 +77,11 @@ def begin_command(
 ) -> None:
     """[online] [writes] Switch autorecovery off for the whole cluster, and lengthen its delay.
 
-    Begin one before bookies are stopped, so that no worker copies their ledgers. Then stop and start one
-    bookie at a time, and go on when 'bkctl bookies probe' shows that it answers. 'bkctl maintenance end'
-    restores the earlier settings, which are recorded with the user and the time.
+    Begin a maintenance before you stop bookies, so that no worker copies their ledgers. Then stop and start
+    one bookie at a time. Continue with the next one when 'bkctl bookies probe' shows that the bookie answers.
+    'bkctl maintenance end' restores the earlier settings, which are recorded with the user and the time.
 
-    Refused with exit code 4 while another maintenance is on.
+    The command is refused with exit code 4 while another maintenance is on.
 
     Examples:
 
@@ -108,8 +113,8 @@ def end_command(
 ) -> None:
     """[online] [writes] End the maintenance: restore what it has set, unless somebody has changed it since.
 
-    Asks for confirmation, or needs --yes, while bookies are down: their ledgers are copied as soon as the
-    restored delay is over. Exit code 6 when no maintenance is on.
+    While bookies are down, the command asks for confirmation, or needs --yes: their ledgers are copied as
+    soon as the restored delay is over. Exit code 6 when no maintenance is on.
 
     Examples:
 

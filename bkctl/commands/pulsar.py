@@ -49,8 +49,8 @@ def orphans_command(
         typer.Option(
             "--root",
             metavar="PATH",
-            help="Path of Pulsar's metadata, above managed-ledgers; may be repeated, for clusters that share "
-            "bookies. Default: the parent of the ledgers root.",
+            help="Path of Pulsar's metadata, above managed-ledgers. Repeat it for several Pulsar clusters on "
+            "the same bookies. Default: the parent of the ledgers root.",
         ),
     ] = None,
     older_than: Annotated[
@@ -59,24 +59,28 @@ def orphans_command(
             "--older-than",
             metavar="TIME",
             parser=parse_duration_ms,
-            help="Younger ledgers are never called orphans.",
+            help="Age from which a ledger can be an orphan, such as 12h or 30d.",
         ),
     ] = "1d",  # type: ignore[assignment]
-    every: Annotated[bool, typer.Option("--all", help="Also show ledgers that Pulsar names.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also show ledgers that Pulsar's metadata name.")
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """[online] [reads] List Pulsar ledgers that Pulsar's metadata no longer name.
 
-    Every ledger that Pulsar made, by its custom metadata, is looked up in the metadata of topics, cursors
-    and schemas. A ledger that is named nowhere is an orphan: no broker reads or deletes it, and it takes up
-    space. Nothing is changed. Look at a ledger with 'bkctl ledger show' before you delete it.
+    A ledger was made by Pulsar if its custom metadata say so. Each of these ledgers is looked up in the
+    metadata of topics, cursors and schemas. A ledger that is named nowhere is an orphan: no broker reads or
+    deletes it, but it takes up space. The command changes nothing. Look at a ledger with 'bkctl ledger show'
+    before you delete it.
 
-    Ledgers for which this cannot be proved are 'unknown': all of them, as soon as one node of Pulsar's
-    metadata does not decode (brokers may compress them); those of a namespace that is not here, which may
-    belong to another Pulsar cluster on the same bookies; those that may be named elsewhere, as compacted
-    topics are; and young ones. Ledgers of other applications are left alone.
+    If this cannot be proved, a ledger is 'unknown'. This concerns all ledgers as soon as one node of Pulsar's
+    metadata cannot be decoded (brokers may compress nodes). It also concerns ledgers of a namespace that is
+    not here, which may belong to another Pulsar cluster on the same bookies; ledgers that other metadata may
+    name, such as those of compacted topics; and young ledgers. Ledgers of other applications are left out.
 
-    Exit code 0: no orphan; 1: there are orphans; 3: metadata that do not decode; 6: no managed ledgers there.
+    Exit code 0 without orphans; 1 when there are orphans; 3 when metadata cannot be decoded; 6 when there are
+    no managed ledgers under the path.
 
     Examples:
 

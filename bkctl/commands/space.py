@@ -75,13 +75,15 @@ def space_command(
         typer.Argument(
             metavar="[PATH...]",
             show_default=False,
-            help="Ledger directories or folders that hold several. Without: the cluster's metadata are "
-            "asked; without these ./bkctl-data.",
+            help="Ledger directories, or folders that hold several. Without PATH, the metadata of the "
+            "cluster are read; without a cluster, ./bkctl-data.",
         ),
     ] = None,
     by: Annotated[
         GroupBy,
-        typer.Option("--by", metavar="KEY", help="Sum up by ledger, topic, application, bookie or dir."),
+        typer.Option(
+            "--by", metavar="KEY", help="Key of the sums: ledger, topic, application, bookie or dir."
+        ),
     ] = GroupBy.LEDGER,
     *,
     known: KnownClusterOptions,
@@ -89,16 +91,16 @@ def space_command(
 ) -> None:
     """[offline] [online] [reads] Show who uses the disk space, most bytes first.
 
-    With PATH the entry logs of bookies are read, running or not: every byte counts, alive or dead. The
-    topic or application of a ledger is known from its metadata: give --metadata for that. An entry is alive
-    if its ledger still exists and the index points at the copy in this log.
+    With PATH the command reads the entry logs of bookies, running or not. Every byte counts, live or garbage.
+    The topic or application of a ledger is only known from its metadata: give --metadata for this. An entry
+    is live if its ledger still exists and the index points to the copy in this log.
 
-    Without PATH only metadata are read: the length of each closed ledger times its write quorum, which is
-    what all bookies together hold of it, without headers and garbage. Open ledgers are counted, not
-    measured.
+    Without PATH it only reads metadata: it multiplies the length of each closed ledger by its write quorum.
+    This is what all bookies together hold of the ledger, without headers and garbage. Open ledgers are only
+    counted.
 
-    Exit code 1 when a log is damaged, whose bytes are then not all counted, an index is lost, or metadata do
-    not decode.
+    Exit code 1 when a log is damaged (its bytes are then only counted in part), when an index is lost, or
+    when metadata cannot be decoded.
 
     Examples:
 

@@ -65,7 +65,7 @@ class CheckName(StrEnum):
 @app.command("status")
 @takes(STATUS_SCHEMA, one=True, watch=True)
 def status_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
-    """[online] [reads] Show whether lost replicas are put back, by whom, and how many ledgers wait.
+    """[online] [reads] Show whether lost replicas are restored, by whom, and how many ledgers wait.
 
     Examples:
 
@@ -98,7 +98,7 @@ def _status(store: MetadataStore) -> dict[str, Any]:
 @app.command("enable")
 @takes(SWITCH_SCHEMA, one=True)
 def enable_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
-    """[online] [writes] Let all workers of the cluster put lost replicas back.
+    """[online] [writes] Let all workers of the cluster restore lost replicas.
 
     Examples:
 
@@ -112,8 +112,8 @@ def enable_command(*, cluster: ClusterOptions, output: OutputOption = None) -> N
 def disable_command(*, cluster: ClusterOptions, output: OutputOption = None) -> None:
     """[online] [writes] Let no worker of the cluster begin with another ledger.
 
-    To disable it for a while, prefer 'bkctl maintenance begin': it records who did it and what was set
-    before.
+    To disable autorecovery for a limited time, prefer 'bkctl maintenance begin': it also records who did it
+    and what was set before.
 
     Examples:
 
@@ -139,7 +139,7 @@ def delay_command(
             metavar="[TIME]",
             show_default=False,
             parser=parse_duration_ms,
-            help="The new delay, such as 30m, in whole seconds; without it the delay is shown.",
+            help="The new delay, such as 90s or 30m, in whole seconds. Without it, the delay is shown.",
         ),
     ] = None,
     *,
@@ -148,7 +148,7 @@ def delay_command(
 ) -> None:
     """[online] [reads] [writes] Show or set how long the auditor waits for a lost bookie to come back.
 
-    Setting it, even to the same value, makes the auditor check all bookies at once.
+    When the delay is set, even to the same value, the auditor checks all bookies at once.
 
     Examples:
 
@@ -189,7 +189,7 @@ def trigger_command(
         typer.Option(
             "--check",
             metavar="CHECK",
-            help="Make this check of all ledgers instead: ledgers, placement or replicas; may be repeated.",
+            help="Make this check of all ledgers: ledgers, placement or replicas; may be repeated.",
         ),
     ] = None,
     *,
@@ -198,8 +198,8 @@ def trigger_command(
 ) -> None:
     """[online] [writes] Have the auditor check all bookies now. Exit code 6 without an auditor.
 
-    A check of all ledgers begins within a minute where our auditor is elected, and at its next election
-    where Java's is; a check that its configuration switches off is not made.
+    With --check, the auditor checks all ledgers instead. An auditor of bkctl begins within a minute; a Java
+    auditor begins after its next election. A check that the auditor's configuration switches off is not made.
 
     Examples:
 

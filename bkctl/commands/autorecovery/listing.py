@@ -44,23 +44,28 @@ def register(app: typer.Typer) -> None:
     app.command("list")(list_command)
 
 
+_Missing = Annotated[
+    str | None,
+    typer.Option("--missing", metavar="BOOKIE", help="Show only ledgers whose mark names this bookie."),
+]
+_Explain = Annotated[
+    bool,
+    typer.Option("--explain", help="Ask the bookies of each ledger what they hold, and give a verdict."),
+]
+_ClearWhole = Annotated[
+    bool,
+    typer.Option(
+        "--clear-whole",
+        help="Read every entry, and remove the marks of ledgers that are whole or deleted.",
+    ),
+]
+
+
 @takes(LIST_SCHEMA, watch=True)
 def list_command(
-    missing: Annotated[
-        str | None,
-        typer.Option("--missing", metavar="BOOKIE", help="Only ledgers whose mark names this bookie."),
-    ] = None,
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Ask the bookies of each ledger what they hold, and give a verdict."),
-    ] = False,
-    clear_whole: Annotated[
-        bool,
-        typer.Option(
-            "--clear-whole",
-            help="Read every entry, and remove the marks of ledgers that are whole or deleted.",
-        ),
-    ] = False,
+    missing: _Missing = None,
+    explain: _Explain = False,
+    clear_whole: _ClearWhole = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     *,
@@ -70,13 +75,14 @@ def list_command(
 ) -> None:
     """[online] [reads] [writes] List under-replicated ledgers: those that are marked as missing replicas.
 
-    No row is good news only where an auditor finds ledgers that lack replicas; without one a message says so.
-    Nothing is copied: that is what 'bkctl autorecovery start' and 'bkctl bookies recover' do. --explain says
-    of each ledger whether it can be copied. --clear-whole removes a mark only while it holds the lock of it,
-    so that the mark of a ledger that a worker is copying stays.
+    An empty list only means something if an auditor looks for ledgers that lack replicas; without an auditor
+    a message says so. This command copies nothing; 'bkctl autorecovery start' and 'bkctl bookies recover'
+    copy replicas. --explain shows for each ledger whether its replicas can be copied. --clear-whole removes a
+    mark only while the command holds the lock of the mark. So the mark of a ledger that a worker is copying
+    stays.
 
-    Exit code 0 when no ledger is marked, or every mark was removed; 1 when some are; 3 when bookies of some
-    could not be asked.
+    Exit code 0 when no ledger is marked, or when all marks were removed; 1 when some ledgers are marked; 3
+    when the bookies of some ledgers could not be asked.
 
     Examples:
 

@@ -37,12 +37,13 @@ def start_command(
     log_format: LogFormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Run autorecovery in the foreground: put lost replicas back until a signal.
+    """[online] [writes] Run autorecovery in the foreground: restore lost replicas until a signal.
 
-    Runs an auditor's candidate and a replication worker, as Java's `bookkeeper autorecovery` does, and
-    works beside it with the same bk_server.conf. With autoRecoveryDaemonEnabled=true a bookie runs both by
-    itself. Prints one row when it runs; the log goes to stderr. SIGTERM (exit code 0) and Ctrl-C (130) give
-    the vote and the locks back. Exit code 4: Pulsar's metadata driver elects the auditor of this cluster.
+    The command runs a candidate for auditor and a replication worker, like Java's `bookkeeper autorecovery`.
+    It can run beside Java's, with the same bk_server.conf. A bookie with autoRecoveryDaemonEnabled=true runs
+    both by itself. When it is running, the command prints one row; the log goes to stderr. On SIGTERM (exit
+    code 0) and Ctrl-C (130) it gives back its vote and its locks. Exit code 4 when Pulsar's metadata driver
+    elects the auditor of this cluster.
 
     Examples:
 

@@ -78,7 +78,7 @@ BookieIdsArgument = Annotated[
     typer.Argument(
         metavar="[BOOKIE...]",
         show_default=False,
-        help="Ids; default: all that are registered.",
+        help="Ids of bookies. Default: all registered bookies.",
         autocompletion=value_completion.bookies,
     ),
 ]
@@ -88,7 +88,7 @@ TimeoutOption = Annotated[
         "--timeout",
         metavar="TIME",
         parser=parse_duration_ms,
-        help="How long to wait for a bookie.",
+        help="How long to wait for the answer of a bookie.",
     ),
 ]
 
@@ -98,22 +98,24 @@ TimeoutOption = Annotated[
 def list_command(
     mode: Annotated[
         list[BookieMode] | None,
-        typer.Option("--mode", metavar="MODE", help="Only rw, ro or down ones; may be repeated."),
+        typer.Option(
+            "--mode", metavar="MODE", help="Show only bookies in this mode: rw, ro or down; may be repeated."
+        ),
     ] = None,
     everyone: Annotated[
-        bool, typer.Option("--all", help="Bookies of every mode, which is the default.")
+        bool, typer.Option("--all", help="Show bookies in every mode; this is the default.")
     ] = False,
     *,
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] List the bookies of a cluster with their addresses, those that are down as well.
+    """[online] [reads] List the bookies of a cluster with their addresses, including those that are down.
 
-    A bookie that has a cookie and is not registered is down.
+    A bookie with a cookie that is not registered is down.
 
     A bookie that was killed stays registered, and is shown as rw or ro, until its session with the metadata
-    store ends: after its zkTimeout, ten seconds by default. 'bkctl bookies probe' asks each bookie whether it
-    answers.
+    store ends. This takes its zkTimeout, ten seconds by default. 'bkctl bookies probe' asks each bookie
+    whether it answers.
 
     Examples:
 
@@ -160,7 +162,9 @@ def info_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [reads] Ask bookies how much room they have. Exit code 3 when some do not answer, 5 when none.
+    """[online] [reads] Ask bookies how much room they have.
+
+    Exit code 3 when some bookies do not answer, 5 when none does.
 
     Examples:
 
@@ -189,7 +193,7 @@ def probe_command(
 ) -> None:
     """[online] [reads] Connect to bookies and check that they answer, over both versions of the protocol.
 
-    Nothing is written. Exit code 3 when some do not answer, 5 when none does.
+    The command writes nothing. Exit code 3 when some bookies do not answer, 5 when none does.
 
     Examples:
 
@@ -223,23 +227,39 @@ def _exit_by_errors(rows: Sequence[DiskSpace | Probe]) -> None:
 app.command("init", hidden=True)(init_command)
 
 
+_New = Annotated[
+    str,
+    typer.Argument(
+        metavar="NEW", show_default=False, help="The id that the bookie has now, and with which it is up."
+    ),
+]
+_UndoFile = Annotated[
+    str | None,
+    typer.Option(
+        "--undo-file",
+        metavar="FILE",
+        help="Record of the changes, for --undo. Default: replace-id-TIME.undo in this directory.",
+    ),
+]
+_Undo = Annotated[
+    str | None,
+    typer.Option(
+        "--undo",
+        metavar="FILE",
+        help="Undo the changes that this file records; name NEW first, then OLD.",
+    ),
+]
+
+
 @app.command("replace-id")
 @takes(REPLACE_ID_SCHEMA)
 def replace_id_command(
     old: Annotated[
         str, typer.Argument(metavar="OLD", show_default=False, help="The id that the bookie had.")
     ],
-    new: Annotated[
-        str, typer.Argument(metavar="NEW", show_default=False, help="The id that it has, and is up with.")
-    ],
-    undo_file: Annotated[
-        str | None,
-        typer.Option("--undo-file", metavar="FILE", help="Default: replace-id-TIME.undo, here."),
-    ] = None,
-    undo: Annotated[
-        str | None,
-        typer.Option("--undo", metavar="FILE", help="Change only what an undo file names; NEW comes first."),
-    ] = None,
+    new: _New,
+    undo_file: _UndoFile = None,
+    undo: _Undo = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     *,
@@ -249,10 +269,11 @@ def replace_id_command(
 ) -> None:
     """[online] [writes] Replace a bookie's old id by its new one in the metadata of all ledgers.
 
-    For a bookie that was given another id and kept its entries. A ledger is changed only when the bookie
-    with the new id has the first and last entry of each segment concerned (--dry-run checks this too); open
-    ledgers stay as they are. Refused (exit code 4) while OLD is up, or NEW is not. Exit code 3 when some
-    ledgers stay. After an interruption run it again with the same --undo-file.
+    Use it for a bookie that was given another id and kept its entries. A ledger is changed only if the bookie
+    with the new id has the first and the last entry of each segment that names the old id; --dry-run checks
+    this, too. Open ledgers are not changed. The command is refused (exit code 4) while OLD is up, and while
+    NEW is not up. Exit code 3 when some ledgers were not changed. After an interruption, run it again with
+    the same --undo-file.
 
     Examples:
 

@@ -56,7 +56,7 @@ DRAIN_SCHEMA: Schema = (
 _UrlOption = Annotated[
     str | None,
     typer.Option(
-        "--url", metavar="URL", help="The bookie's HTTP admin. Default: the one that it registered."
+        "--url", metavar="URL", help="URL of the bookie's HTTP admin. Default: the one that it registered."
     ),
 ]
 _WaitOption = Annotated[
@@ -65,12 +65,12 @@ _WaitOption = Annotated[
         "--wait",
         metavar="TIME",
         parser=parse_duration_ms,
-        help="How long to wait for writers and workers when nothing else is left to do.",
+        help="How long to wait for writers and replication workers when nothing else is left to do.",
     ),
 ]
 _PartlyOption = Annotated[
     bool,
-    typer.Option("--partly", help="Begin although the plan shows that not everything can be moved."),
+    typer.Option("--partly", help="Begin even if the plan shows that some ledgers cannot be moved."),
 ]
 
 #: How often a line of progress is written where stderr is no terminal.
@@ -89,7 +89,7 @@ def register(app: typer.Typer) -> None:
 
 @takes(DRAIN_SCHEMA)
 def drain_command(
-    bookie: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="The bookie.")],
+    bookie: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="Id of the bookie.")],
     removing: RemovalOptions,
     url: _UrlOption = None,
     wait: _WaitOption = "1m",  # type: ignore[assignment]
@@ -103,13 +103,14 @@ def drain_command(
 ) -> None:
     """[online] [writes] Take a bookie out of service: plan, make it read-only, move its ledgers, verify.
 
-    The command copies by itself, with or without replication workers. The bookie's cookie is deleted last,
-    when no ledger names the bookie; then stop it. No writer fails: active writers move to other bookies when
-    this one refuses their next entry. Ledgers that idle writers keep open stay, unless --recover-open is
-    given. After an interruption run it again; it goes on from there.
+    The command copies the replicas itself, whether or not replication workers run. When no ledger names the
+    bookie any more, it deletes the bookie's cookie; then stop the bookie. No writer fails: an active writer
+    moves to another bookie when this one refuses its next entry. A ledger that an idle writer keeps open is
+    not moved, unless --recover-open is given. After an interruption, run the command again: it continues.
 
-    Exit code 0 done, 1 done with accepted losses, 3 partly done, 4 blocked with nothing moved, 6 no such
-    bookie. BKCTL_HTTP_TOKEN is sent to --url, and to hosts in BKCTL_HTTP_TOKEN_HOSTS.
+    Exit code 0 when all is done; 1 when it is done with accepted losses; 3 when only a part is done; 4 when
+    ledgers are blocked and none was moved; 6 for an unknown bookie. BKCTL_HTTP_TOKEN is sent to --url, and to
+    the hosts in BKCTL_HTTP_TOKEN_HOSTS.
 
     Examples:
 

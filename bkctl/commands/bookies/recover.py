@@ -37,7 +37,9 @@ def register(app: typer.Typer) -> None:
 def recover_command(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SRC", show_default=False, help="Bookies whose replicas are copied."),
+        typer.Argument(
+            metavar="SRC", show_default=False, help="Ids of the bookies whose replicas are copied."
+        ),
     ],
     removing: RemovalOptions,
     ledgers: Annotated[
@@ -53,14 +55,14 @@ def recover_command(
     tls: TlsOptions,
     output: OutputOption = None,
 ) -> None:
-    """[online] [writes] Copy all replicas that bookies should hold to other bookies, which take their
-    places.
+    """[online] [writes] Copy all replicas that bookies should hold to other bookies, which take their places.
 
-    The bookies may be up or down; neither they nor their cookies are changed. Needs no replication worker,
-    and leaves alone the ledgers that one is working on. Exit code 0 when no ledger names them any more, 1
-    when that took accepted losses, 3 when some ledgers stay, 4 when some are blocked and nothing was moved,
-    6 for an unknown bookie. --dry-run asks bookies for entries and chooses targets as the real run does,
-    and ends with its exit code.
+    The bookies may be up or down; the command changes neither the bookies nor their cookies. It needs no
+    replication worker, and skips ledgers that a worker is copying. --dry-run asks the bookies for entries and
+    chooses targets in the same way, and ends with the same exit code.
+
+    Exit code 0 when no ledger names the bookies any more; 1 when this took accepted losses; 3 when some
+    ledgers still name them; 4 when ledgers are blocked and none was moved; 6 for an unknown bookie.
 
     Examples:
 

@@ -28,16 +28,16 @@ class RemovalOptions:
         typer.Option(
             "--to",
             metavar="BOOKIE",
-            help="Copy to these bookies only; may be repeated. Default: those that the placement policy "
-            "chooses.",
+            help="Copy only to these bookies; may be repeated. Default: the bookies that the placement "
+            "policy chooses.",
         ),
     ] = None
     recover_open: Annotated[
         bool,
         typer.Option(
             "--recover-open",
-            help="Close ledgers that are still being written there, after their writers have had "
-            "openLedgerRereplicationGracePeriod to move away. This stops these writers.",
+            help="Close ledgers that are still being written there. Before that, their writers have the time "
+            "openLedgerRereplicationGracePeriod to change to other bookies. Closing stops these writers.",
         ),
     ] = False
     accept_losses: Annotated[

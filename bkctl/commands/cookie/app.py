@@ -61,7 +61,8 @@ TargetsArgument = Annotated[
     typer.Argument(
         metavar="[TARGET...]",
         show_default=False,
-        help="Bookie directories, VERSION files or dumps; or bookie ids, looked up in the metadata store.",
+        help="Bookie directories, VERSION files or dumps; any other word is a bookie id in the metadata "
+        "store.",
     ),
 ]
 
@@ -151,14 +152,15 @@ def diff_command(
     *,
     cluster: ClusterOptions,
     no_metadata: Annotated[
-        bool, typer.Option("--no-metadata", help="With --conf: leave the metadata store and instance id out.")
+        bool,
+        typer.Option("--no-metadata", help="With --conf: leave out the metadata store and the instance id."),
     ] = False,
     output: OutputOption = None,
 ) -> None:
     """[offline] [online] [reads] Explain field by field why cookies differ. Exit code 1 when they do.
 
-    With --conf the cookies of its directories and of the metadata store, and those of TARGETs, are compared
-    with the configuration. Without it they are compared with the cookie of the first TARGET.
+    With --conf, the configuration is compared with the cookies of its directories, of the metadata store and
+    of the TARGETs. Without --conf, the cookie of the first TARGET is compared with the others.
 
     Examples:
 
@@ -248,43 +250,69 @@ def _against_configuration(
     yield from compare_cookies(wanted, more, any_instance=no_metadata)
 
 
+_JournalDirs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--journal-dir",
+        metavar="DIR",
+        help="A journal directory, in the configured form and order; may be repeated.",
+    ),
+]
+_LedgerDirs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ledger-dir",
+        metavar="DIR",
+        help="A ledger directory, in the configured form and order; may be repeated.",
+    ),
+]
+_IndexDirs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--index-dir",
+        metavar="DIR",
+        help="An index directory, only if indexDirectories is configured; may be repeated.",
+    ),
+]
+_InstanceId = Annotated[
+    str | None,
+    typer.Option(
+        "--instance-id",
+        metavar="ID",
+        help="Instance id of the cluster. Default: the metadata store is asked.",
+    ),
+]
+_Out = Annotated[
+    str | None,
+    typer.Option(
+        "--out", metavar="FILE", help="Write the cookie into a new file. Default: the cookie is printed."
+    ),
+]
+
+
 @app.command("generate")
 @takes(SCHEMA)
 def generate_command(
     bookie: Annotated[
         str | None,
-        typer.Argument(metavar="[BOOKIE]", show_default=False, help="The bookie's id, custom ones too."),
-    ] = None,
-    journal_dirs: Annotated[
-        list[str] | None,
-        typer.Option("--journal-dir", metavar="DIR", help="As configured; may be repeated, in order."),
-    ] = None,
-    ledger_dirs: Annotated[
-        list[str] | None,
-        typer.Option("--ledger-dir", metavar="DIR", help="As configured; may be repeated, in order."),
-    ] = None,
-    index_dirs: Annotated[
-        list[str] | None,
-        typer.Option("--index-dir", metavar="DIR", help="Only where indexDirectories is configured."),
-    ] = None,
-    instance_id: Annotated[
-        str | None,
-        typer.Option(
-            "--instance-id", metavar="ID", help="The cluster's id. Without it the metadata store is asked."
+        typer.Argument(
+            metavar="[BOOKIE]", show_default=False, help="Id of the bookie, possibly a custom one (bookieId)."
         ),
     ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option("--out", metavar="FILE", help="A new file. Without it the cookie itself is printed."),
-    ] = None,
+    journal_dirs: _JournalDirs = None,
+    ledger_dirs: _LedgerDirs = None,
+    index_dirs: _IndexDirs = None,
+    instance_id: _InstanceId = None,
+    out: _Out = None,
     *,
     cluster: ClusterOptions,
     output: OutputOption = None,
 ) -> None:
     """[offline] [online] [reads] Make a cookie as a Java bookie would write it, without storing it.
 
-    Build it from --conf, or from a bookie id and its directories exactly as they are configured, without the
-    trailing 'current'. A bookie accepts only a cookie that agrees with its configuration in everything.
+    The cookie is made from --conf, or from a bookie id and its directories, written exactly as they are
+    configured, without 'current' at their end. A bookie accepts only a cookie that agrees with its
+    configuration in every field.
 
     Examples:
 

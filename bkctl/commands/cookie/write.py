@@ -43,17 +43,23 @@ TargetsArgument = Annotated[
 
 FileOption = Annotated[
     str,
-    typer.Option("--file", metavar="FILE", help="The cookie: a VERSION file, or one of 'cookie generate'."),
+    typer.Option(
+        "--file", metavar="FILE", help="File with the cookie: a VERSION file, or a file of 'cookie generate'."
+    ),
 ]
 
 ForceOption = Annotated[
     bool,
-    typer.Option("--force", help="Do it even while the bookie runs, or where the cookie does not fit."),
+    typer.Option("--force", help="Do it even while the bookie runs, or if the cookie does not fit."),
 ]
 
 BackupOption = Annotated[
     str,
-    typer.Option("--backup-dir", metavar="DIR", help="Where cookies that are replaced or deleted are kept."),
+    typer.Option(
+        "--backup-dir",
+        metavar="DIR",
+        help="Directory for the backup of cookies that are replaced or deleted.",
+    ),
 ]
 
 
@@ -77,10 +83,11 @@ def create_command(
 ) -> None:
     """[offline] [online] [writes] Store a cookie where there is none, in directories or the metadata store.
 
-    Directories come first, each durable before the next, then the store. Refuses (4) over another cookie,
-    while the bookie is registered or a process uses the directory, and where the cookie does not fit: it is
-    another bookie's or cluster's, does not name the directory, or would make an emptied or half rebuilt
-    directory pass for one that has its data.
+    The cookie is written into the directories first, one after the other, each time safely on disk; then into
+    the store. The command is refused (exit code 4) if there is another cookie, if the bookie is registered,
+    if a process uses the directory, and if the cookie does not fit. A cookie does not fit if it is that of
+    another bookie or cluster, if it does not name the directory, or if with it an emptied or half rebuilt
+    directory would look complete.
 
     Examples:
 
@@ -105,8 +112,9 @@ def update_command(
 ) -> None:
     """[offline] [online] [writes] Replace existing cookies; a backup of the old ones is kept.
 
-    Refuses (4) as 'cookie create' does. A bookie moved to another address needs the new cookie in all of its
-    directories and in the store, there under its new id; the old id's cookie is deleted last.
+    The command is refused (exit code 4) in the same cases as 'cookie create'. If a bookie gets another
+    address, it needs the new cookie in all of its directories and in the store, there under its new id. The
+    cookie of the old id is deleted last.
 
     Examples:
 
@@ -130,8 +138,9 @@ def delete_command(
 ) -> None:
     """[offline] [online] [writes] Delete cookies; a backup of them is kept.
 
-    The cookie in the metadata store goes first: a bookie without it refuses to start, which is the safe
-    state half-way. Refuses (4) while the bookie is registered or a process uses the directory.
+    The cookie in the metadata store is deleted first: without it the bookie refuses to start, so an
+    interruption leaves a safe state. The command is refused (exit code 4) while the bookie is registered or a
+    process uses the directory.
 
     Examples:
 

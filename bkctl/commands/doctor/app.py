@@ -83,7 +83,7 @@ class _CheckOptions:
         typer.Option(
             "--only",
             metavar="CHECK[,...]",
-            help="Only these checks.",
+            help="Make only these checks.",
             autocompletion=value_completion.checks,
         ),
     ] = None
@@ -92,7 +92,7 @@ class _CheckOptions:
         typer.Option(
             "--skip",
             metavar="CHECK[,...]",
-            help="Not these checks.",
+            help="Leave out these checks.",
             autocompletion=value_completion.checks,
         ),
     ] = None
@@ -119,9 +119,7 @@ def doctor_command(
         bool, typer.Option("--deep", help="Check the digest of every entry in the logs.")
     ] = False,
     checks: _CheckOptions,
-    notes: Annotated[
-        bool, typer.Option("--notes", help="Also show notes (informational, no action needed).")
-    ] = False,
+    notes: Annotated[bool, typer.Option("--notes", help="Also show notes, which need no action.")] = False,
     list_checks: Annotated[
         bool, typer.Option("--list-checks", help="List the checks and exit.", callback=_list_checks)
     ] = False,
@@ -129,16 +127,18 @@ def doctor_command(
 ) -> None:
     """[offline] [online] [reads] Examine a bookie's directories, or a live bookie; say what to do.
 
-    With --conf everything is examined: the configuration, cookies against it and the metadata store,
-    directories and disks, marks, journals, entry logs and the index. With PATH the files are examined by
-    themselves. With --url the live bookie is asked; --metadata adds what the metadata store knows about it.
-    Nothing is written, no lock taken.
+    With --conf the command examines everything: the configuration, the cookies against it and the metadata
+    store, directories and disks, marks, journals, entry logs and the index. With PATH it examines the files
+    alone. With --url it asks the live bookie; --metadata adds what the metadata store knows about it. The
+    command writes nothing and takes no lock.
 
-    Every finding names the next command; with --columns findings are rows of a table. Digests of entries in
-    journals are always checked, those in logs only with --deep, which also looks for the entries that the
-    metadata of closed ledgers place here; --metadata says of which type the digests are. Exit code 0, and
-    nothing on stdout, when nothing was found; 1 when there are errors or warnings; 3, also beside these, when
-    the digests of some entries could not be checked, or entries are missing that only a dump places here.
+    Every finding names the next command; with --columns, findings are rows of a table. Digests of entries in
+    journals are always checked. Digests of entries in logs are checked with --deep, which also looks for the
+    entries of closed ledgers that the metadata place here. --metadata gives the digest types.
+
+    Exit code 0, and nothing on stdout, when nothing was found; 1 when there are errors or warnings; 3, even
+    if there are errors or warnings, too, when the digests of some entries could not be checked, or when
+    entries are missing that only a dump places here.
 
     Examples:
 

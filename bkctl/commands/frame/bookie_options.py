@@ -24,7 +24,11 @@ class ConfigurationOptions:
 
     conf: Annotated[
         str | None,
-        typer.Option("--conf", metavar="FILE", help="BookKeeper's bk_server.conf. Without it: ./bkctl-data."),
+        typer.Option(
+            "--conf",
+            metavar="FILE",
+            help="Configuration of the bookie, a bk_server.conf. Without it: ./bkctl-data.",
+        ),
     ] = None
     override: Annotated[
         list[str] | None,
@@ -37,7 +41,8 @@ class ConfigurationOptions:
             "--metadata-uri",
             metavar="URI",
             envvar="BKCTL_METADATA_URI",
-            help="zk://host:2181/ledgers, embedded:///absolute/path, or metadata-store:zk:host:2181.",
+            help="Metadata store: zk://host:2181/ledgers, embedded:///absolute/path, or "
+            "metadata-store:zk:host:2181.",
         ),
     ] = None
 
@@ -62,7 +67,7 @@ MemoryOption = Annotated[
         "--memory",
         metavar="SIZE",
         parser=parse_byte_size,
-        help="Memory for the caches in all, such as 2G. Default: 256M.",
+        help="Memory for all caches together, such as 2G. Default: 256M.",
     ),
 ]
 

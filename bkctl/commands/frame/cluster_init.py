@@ -25,8 +25,8 @@ def init_command(
 ) -> None:
     """[online] [writes] Make a new, empty cluster in the metadata store.
 
-    Nothing is changed when a cluster is there already (exit code 4). The parent of the ledgers root must be
-    there. No bookie is made: 'bkctl bookie init' does that.
+    If there is a cluster already, nothing is changed (exit code 4). The parent of the ledgers root must
+    exist. The command makes no bookie: use 'bkctl bookie init' for that.
 
     Examples:
 

@@ -50,8 +50,9 @@ class TlsOptions:
             "--tls-ca",
             metavar="FILE",
             envvar="BKCTL_TLS_CA",
-            help="Talk TLS to bookies; their certificates must name their host and are checked against those "
-            "in this PEM file. -X tlsHostnameVerificationEnabled=false leaves host names unchecked.",
+            help="Use TLS for connections to bookies. A bookie's certificate must name its host, and is "
+            "checked against the certificates in this PEM file. With -X tlsHostnameVerificationEnabled=false "
+            "the host name is not checked.",
         ),
     ] = None
     tls_cert: Annotated[
@@ -60,13 +61,16 @@ class TlsOptions:
             "--tls-cert",
             metavar="FILE",
             envvar="BKCTL_TLS_CERT",
-            help="This client's certificate, a PEM file.",
+            help="PEM file with this client's certificate.",
         ),
     ] = None
     tls_key: Annotated[
         str | None,
         typer.Option(
-            "--tls-key", metavar="FILE", envvar="BKCTL_TLS_KEY", help="Its private key, a PEM file."
+            "--tls-key",
+            metavar="FILE",
+            envvar="BKCTL_TLS_KEY",
+            help="PEM file with this client's private key.",
         ),
     ] = None
 

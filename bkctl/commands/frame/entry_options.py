@@ -34,7 +34,8 @@ DigestOption = Annotated[
     typer.Option(
         "--digest",
         metavar="auto|off|TYPE",
-        help="Check entries: auto takes the type from the ledgers' metadata or else from the entries.",
+        help="How to check entries: auto takes the digest type from the ledgers' metadata or else from the "
+        "entries; off checks none.",
     ),
 ]
 

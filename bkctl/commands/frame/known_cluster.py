@@ -21,7 +21,8 @@ TrustDumpOption = Annotated[
     bool,
     typer.Option(
         "--trust-dump",
-        help="Accept a dump as proof that ledgers are gone although it has no end marker or instance id.",
+        help="Take a dump as proof that ledgers were deleted, even without an end marker or an instance id "
+        "in it.",
     ),
 ]
 

@@ -66,7 +66,11 @@ LedgersArgument = Annotated[
 
 StateOption = Annotated[
     list[StateName] | None,
-    typer.Option("--state", metavar="STATE", help="Only OPEN, IN_RECOVERY or CLOSED ones; may be repeated."),
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="Only ledgers in this state: OPEN, IN_RECOVERY or CLOSED; may be repeated.",
+    ),
 ]
 LookOption = Annotated[
     int,
@@ -90,13 +94,16 @@ class LedgerConditions:
             "--older-than",
             metavar="TIME",
             parser=parse_duration_ms,
-            help="Only those older than this: 90s, 1h, 7d.",
+            help="Only ledgers that are older than this: 90s, 1h, 7d.",
         ),
     ] = None
     newer_than: Annotated[
         int | None,
         typer.Option(
-            "--newer-than", metavar="TIME", parser=parse_duration_ms, help="Only those younger than this."
+            "--newer-than",
+            metavar="TIME",
+            parser=parse_duration_ms,
+            help="Only ledgers that are younger than this: 90s, 1h, 7d.",
         ),
     ] = None
     bookie: Annotated[
@@ -104,7 +111,7 @@ class LedgerConditions:
         typer.Option(
             "--bookie",
             metavar="ID",
-            help="Only those with this bookie in an ensemble; repeatable.",
+            help="Only ledgers with this bookie in an ensemble; may be repeated.",
             autocompletion=value_completion.bookies,
         ),
     ] = None
@@ -113,7 +120,7 @@ class LedgerConditions:
         typer.Option(
             "--custom",
             metavar="NAME[=VALUE]",
-            help="Only those with this custom metadata; all of them if repeated.",
+            help="Only ledgers with this custom metadata; if repeated, with all of them.",
         ),
     ] = None
 
@@ -122,8 +129,8 @@ class LedgerConditions:
         typer.Option(
             "--topic",
             metavar="TOPIC",
-            help="Only those of a topic of Pulsar's, persistent://tenant/namespace/name, with its partitions "
-            "and subscriptions; or of a namespace or tenant.",
+            help="Only ledgers of this topic of Apache Pulsar, persistent://tenant/namespace/name, with its "
+            "partitions and subscriptions; or of this namespace or tenant.",
         ),
     ] = None
 

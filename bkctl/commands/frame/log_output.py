@@ -14,7 +14,11 @@ from bkctl.errors import UsageError
 
 LogFormatOption = Annotated[
     str | None,
-    typer.Option("--log-format", metavar="text|json", help="Default: text on a terminal, else json."),
+    typer.Option(
+        "--log-format",
+        metavar="text|json",
+        help="Format of the log on stderr. Default: text on a terminal, otherwise json.",
+    ),
 ]
 
 #: The commands that write a log.

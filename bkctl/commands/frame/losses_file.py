@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LossesOption = Annotated[
     str | None,
     typer.Option(
-        "--losses", metavar="FILE", help="Write what is lost into a new file, as JSON, first of all."
+        "--losses", metavar="FILE", help="Write what is lost into a new file, as JSON, before any change."
     ),
 ]
 

@@ -48,7 +48,7 @@ class WatchOptions:
             "--watch",
             metavar="TIME",
             parser=parse_duration_ms,
-            help="Show it again every TIME, until Ctrl-C.",
+            help="Show the output again every TIME, such as 5s, until Ctrl-C.",
         ),
     ] = None
 

@@ -48,8 +48,8 @@ OutputOption = Annotated[
         "--output",
         metavar="FORMAT",
         is_eager=True,
-        help="table, wide (a table of all columns), json, ndjson or csv. Default: table on a terminal; in a "
-        "pipe ndjson, json for one row.",
+        help="Format of the output: table, wide (a table of all columns), json, ndjson or csv. Default: "
+        "table on a terminal; in a pipe ndjson, json for one row.",
     ),
 ]
 
@@ -98,7 +98,7 @@ UrlOption = Annotated[
         "--url",
         metavar="URL",
         envvar=URL_VARIABLE,
-        help="HTTP admin of a running bookie, ours or Java's: http://bookie-3:8080.",
+        help="HTTP admin of a running bookie, bkctl's or Java's: http://bookie-3:8080.",
     ),
 ]
 
@@ -234,7 +234,7 @@ JournalDirOption = Annotated[
     typer.Option(
         "--journal-dir",
         metavar="DIR",
-        help="Which of several journal directories is to be changed.",
+        help="Change this one of several journal directories.",
     ),
 ]
 

@@ -34,11 +34,11 @@ class ViewOptions:
 
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="KEY[,...]", help="Only these keys, in this order."),
+        typer.Option("--columns", metavar="KEY[,...]", help="Show only these keys, in this order."),
     ] = None
     sort: Annotated[
         str | None,
-        typer.Option("--sort", metavar="[-]KEY", help="Sort rows by this key; with - the largest first."),
+        typer.Option("--sort", metavar="[-]KEY", help="Sort the rows by this key; with - the largest first."),
     ] = None
     limit: Annotated[
         int | None,

@@ -41,17 +41,29 @@ _QuickOption = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help="Trust ledgers maps and the bookie's cache instead of reading the logs; duplicate "
-        "copies count as live.",
+        help="Do not read the logs, but trust their ledgers maps and the bookie's cache; duplicate copies "
+        "then count as live.",
     ),
 ]
 
 
 _MinorThresholdOption = Annotated[
-    float, typer.Option("--minor", metavar="SHARE", parser=threshold_share, help="minorCompactionThreshold.")
+    float,
+    typer.Option(
+        "--minor",
+        metavar="SHARE",
+        parser=threshold_share,
+        help="Share of live bytes below which a minor compaction takes a log.",
+    ),
 ]
 _MajorThresholdOption = Annotated[
-    float, typer.Option("--major", metavar="SHARE", parser=threshold_share, help="majorCompactionThreshold.")
+    float,
+    typer.Option(
+        "--major",
+        metavar="SHARE",
+        parser=threshold_share,
+        help="Share of live bytes below which a major compaction takes a log.",
+    ),
 ]
 
 
@@ -71,16 +83,16 @@ def explain_command(
 ) -> None:
     """[offline] [online] [reads] Show how much of each entry log is alive, and why the log stays or goes.
 
-    An entry is live if its ledger still exists and the index points at the copy in this log. A bookie also
-    counts the copies that replays and compactions leave behind (counted_bytes). Ledgers are live when the
-    metadata store, or a dump of it, has them; with neither, when the ledger index has a row.
+    An entry is live if its ledger still exists and the index points to the copy in this log. A bookie also
+    counts the copies that replays and compactions leave behind (counted_bytes). Ledgers are live if the
+    metadata store, or a dump of it, has them; without either, if the ledger index has a row.
 
-    With --url a running bookie is asked: one of bkctl's reports what its last collection found and what it
-    will do with its own thresholds; a Java bookie reports only how its compactions stand (gc_details), a
-    row for each of its ledger directories.
+    With --url the command asks a running bookie. A bookie of bkctl reports what its last collection found,
+    and what it will do with its own thresholds. A Java bookie only reports the state of its compactions
+    (gc_details), with one row for each ledger directory.
 
-    Exit code 1 when a log is damaged or entries of it are missing from the index; the other logs are
-    explained all the same.
+    Exit code 1 when a log is damaged, or when the index lacks entries of a log; all other logs are still
+    explained.
 
     Examples:
 
@@ -136,7 +148,7 @@ def plan_command(
             "--threshold",
             metavar="SHARE",
             parser=threshold_share,
-            help="The order of work at this threshold.",
+            help="Show the steps at this threshold, a share of live bytes from 0 to 1, in their order.",
         ),
     ] = None,
     quick: _QuickOption = False,
@@ -146,14 +158,16 @@ def plan_command(
 ) -> None:
     """[offline] [online] [reads] Show what could be reclaimed at thresholds 0.1 to 0.9, and at what cost.
 
-    Of the columns, 'garbage' is what the logs without a live ledger ('garbage_logs') give back as they are.
-    'logs' are those with a smaller share of live bytes than the threshold: compacting them costs 'copied' and
-    gives back 'freed', the copies taken off. 'reclaimed' is garbage and freed together.
+    The column 'garbage' shows the bytes of logs without a live ledger ('garbage_logs'): these can be removed
+    without a copy. 'logs' counts the logs with a smaller share of live bytes than the threshold. Compacting
+    them copies 'copied' bytes and frees 'freed' bytes; the copies are already subtracted. 'reclaimed' is the
+    sum of garbage and freed.
 
-    With --threshold the steps, in their order: logs without a live ledger, the largest first, then
-    compactions, the emptiest first (on a disk that is nearly full: most bytes won for each byte copied).
-    Logs that 'bkctl gc explain' shows as set_aside or held are in neither. Exit code 1 when one is damaged, 4
-    with --url of a Java bookie, which does not say.
+    With --threshold the command shows the steps in their order: first the logs without a live ledger, the
+    largest first; then the compactions, the emptiest log first (on a disk that is nearly full: the log with
+    the most freed bytes for each copied byte first). Logs that 'bkctl gc explain' shows as set_aside or held
+    are not included. Exit code 1 when a log is damaged; 4 with the --url of a Java bookie, which does not
+    report what its logs hold.
 
     Examples:
 

@@ -36,30 +36,37 @@ _CompactOption = Annotated[
         "--threshold",
         metavar="SHARE",
         parser=threshold_share,
-        help="Also compact logs with a smaller share of live bytes. Without it nothing is copied.",
+        help="Also compact logs with a smaller share of live bytes than this, 0 to 1. Default: no "
+        "compaction.",
     ),
 ]
 _DeleteOption = Annotated[
     bool,
-    typer.Option("--delete-ledgers", help="Also delete ledgers that the metadata store does not have."),
+    typer.Option("--delete-ledgers", help="Also delete ledgers that are not in the metadata store."),
 ]
 _ConfirmOption = Annotated[
     bool,
-    typer.Option("--confirm-deletions", help="Go on where more than half of the ledgers look deleted."),
+    typer.Option("--confirm-deletions", help="Continue even if more than half of the ledgers look deleted."),
 ]
 _ScratchOption = Annotated[
     str | None,
     typer.Option(
         "--scratch",
         metavar="DIR",
-        help="A directory on another disk, for copies that this one has no room for until a log is gone.",
+        help="A directory on another disk, for copies for which this disk has no room yet.",
     ),
 ]
 _MajorOption = Annotated[
-    bool, typer.Option("--major", help="With --url: compact below majorCompactionThreshold.")
+    bool,
+    typer.Option(
+        "--major", help="With --url: also compact logs below the bookie's majorCompactionThreshold."
+    ),
 ]
 _MinorOption = Annotated[
-    bool, typer.Option("--minor", help="With --url: compact below minorCompactionThreshold.")
+    bool,
+    typer.Option(
+        "--minor", help="With --url: also compact logs below the bookie's minorCompactionThreshold."
+    ),
 ]
 
 
@@ -84,21 +91,23 @@ def run_command(
 ) -> None:
     """[offline] [online] [writes] Remove logs without a live ledger; with --threshold compact others.
 
-    Works on the directories of a stopped bookie, ours or Java's, of any ledger storage. A ledger counts as
-    dead when the ledger index has no row and nothing else speaks for it; with --delete-ledgers also when the
-    metadata store does not list it and a read of its own does not find it. Sorted- and
-    InterleavedLedgerStorage have an .idx file in any of a bookie's index directories: all directories that
-    the cookie names must be found, and without a cookie nothing is done (4).
+    The command works on the directories of a stopped bookie, bkctl's or Java's, with any ledger storage. A
+    ledger counts as deleted if the ledger index has no row for it and nothing else shows that it exists. With
+    --delete-ledgers, a ledger also counts as deleted if the metadata store does not list it and a second
+    read, of this ledger alone, does not find it. SortedLedgerStorage and InterleavedLedgerStorage may keep
+    the .idx file of a ledger in any index directory of the bookie. So the command must find all directories
+    that the cookie names; without a cookie it is refused (exit code 4).
 
-    On a disk that is too full for the copy of a log, --scratch takes it first, the log goes, and the copy
-    comes back; cut off in between, it is finished by the next run or by the bookie, which both need DIR.
+    If a disk has no room for the copy of a log, --scratch takes the copy first; then the log is removed, and
+    the copy is moved back. After an interruption, the next run or the bookie finishes this work, and both
+    need DIR for it.
 
-    With --url a running bookie, ours or Java's, collects now, and compacts with --major or --minor by its
-    own thresholds; 'bkctl bookie gc' does the same without a question.
+    With --url, a running bookie, bkctl's or Java's, collects now; with --major or --minor it also compacts,
+    by its own thresholds. 'bkctl bookie gc' does the same without a question.
 
-    Refuses (4) while a bookie uses the directory, and where the index may be incomplete, because every
-    entry that it does not know would look dead. Exit code 1 when a damaged log was quarantined, 3 when
-    something was left undone.
+    The command is refused (exit code 4) while a bookie uses the directory, and when the index may be
+    incomplete: every entry that it does not know would then look deleted. Exit code 1 when a damaged log was
+    put into quarantine, 3 when a step was not done.
 
     Examples:
 

@@ -20,7 +20,9 @@ from bkctl.scan.files.indexes import get_index_entry, list_index_ledgers, scan_i
 from bkctl.scan.index_rows import IndexDamage
 from bkctl.vfs import PosixFileSystem
 
-app = noun_app("The index of a bookie, RocksDB or .idx files: where each entry is, and which ledgers it has.")
+app = noun_app(
+    "The index of a bookie, RocksDB or .idx files: where each entry is, and which ledgers there are."
+)
 
 LOCATION_SCHEMA: Schema = (
     Key("dir", "string", "directory of the index; a log id means something only with it"),
@@ -68,8 +70,8 @@ def scan_command(
 ) -> None:
     """[offline] [reads] List every location in the index, in order of ledger and entry.
 
-    The databases are opened without a lock and no file is left behind, so a running bookie's can be read
-    too. A row that does not decode is named on stderr, and the exit code is 1.
+    The command takes no lock and leaves no file behind, so it can also read the databases of a running
+    bookie. A row that cannot be decoded is reported on stderr, and the exit code is then 1.
 
     Examples:
 
@@ -91,12 +93,17 @@ def scan_command(
 def ledgers_command(
     paths: PathsArgument,
     every_row: Annotated[
-        bool, typer.Option("--every-row", help="Show the second, 16-byte row of a ledger too.")
+        bool, typer.Option("--every-row", help="Also show the second, 16-byte row of a ledger.")
     ] = False,
-    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show master keys.")] = False,
+    show_secrets: Annotated[
+        bool, typer.Option("--show-secrets", help="Show the master keys of ledgers; they are secret.")
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """[offline] [reads] List every ledger in the index: fenced, explicit LAC, limbo.
+
+    The command takes no lock, so it can also read the index of a running bookie. A row that cannot be decoded
+    is reported on stderr, and the exit code is then 1.
 
     Examples:
 
@@ -126,14 +133,19 @@ def ledgers_command(
 @takes(LOCATION_SCHEMA)
 def get_command(
     targets: Annotated[
-        list[str], typer.Argument(metavar="LEDGER ENTRY [PATH...]", help="The ids, and where to look.")
+        list[str],
+        typer.Argument(
+            metavar="LEDGER ENTRY [PATH...]",
+            help="Id of the ledger, id of the entry, and paths as in other verbs.",
+        ),
     ],
     output: OutputOption = None,
 ) -> None:
     """[offline] [reads] Say where one entry is. Exit code 6 when the index has no such entry.
 
-    An index that cannot be read is an error (7), never "no such entry". 'bkctl entrylog scan' shows what
-    stands at the place, and 'bkctl journal scan' an entry that no flush has brought into a log yet.
+    An index that cannot be read is an error (exit code 7); it never counts as "no such entry". 'bkctl
+    entrylog scan' shows the record at this place. An entry that was not flushed to an entry log yet is shown
+    by 'bkctl journal scan'.
 
     Examples:
 

@@ -68,7 +68,7 @@ def check_command(
         typer.Option(
             "--digest",
             metavar="auto|off",
-            help="auto: an entry that fails its digest does not count as a copy.",
+            help="With auto, an entry with a wrong digest does not count as a copy; off checks no digest.",
         ),
     ] = CheckDigest.AUTO,
     ledger_metadata: OldDumpOption = None,
@@ -80,21 +80,23 @@ def check_command(
             "--memory",
             metavar="SIZE",
             parser=_parse_memory,
-            help="Memory for rows, beside some 150 MB for the program and the database's cache.",
+            help="Memory for rows, such as 1G, in addition to about 150 MB for the program and the database.",
         ),
     ] = MEMORY_DEFAULT,  # type: ignore[assignment]
     output: OutputOption = None,
 ) -> None:
     """[offline] [reads] Check the index against the entry logs, and the logs against the index.
 
-    Exit code 1 when there is damage, 0 when there are only notes. Entries of ledgers that the index does
-    not know are taken for garbage of deleted ledgers, unless --metadata says that they exist; the metadata
-    of another cluster are refused (4). An entry that the journal brings back at the next start is a note; an
-    entry that stands only in a journal in front of the last mark, which no start replays, is lost to
-    readers, and is damage. Other directories of the same bookie are found by its cookie. While the bookie
-    runs, entries that it is writing or moving at that moment may be reported as wrong.
+    Exit code 1 when there is damage, 0 when there are only notes. Entries of ledgers that the index does not
+    know count as garbage of deleted ledgers, unless --metadata says that these ledgers exist. The metadata of
+    another cluster are refused (exit code 4).
 
-    Sorting needs 24 bytes of temporary disk space (TMPDIR) for each entry when memory is too small.
+    An entry that the next start replays from the journal is a note. An entry that is only in a journal before
+    the last mark is damage, because no start replays it and readers do not find it. The other directories of
+    the bookie are found by its cookie. While the bookie runs, entries that it writes or moves at that moment
+    may be reported as wrong.
+
+    If memory is too small, sorting needs 24 bytes of temporary disk space (TMPDIR) for each entry.
 
     Examples:
 

@@ -37,10 +37,11 @@ def compact_command(
     yes: YesOption = False,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Compact the index's databases: tombstones go, reads get fast again.
+    """[offline] [writes] Compact the index's databases: remove tombstones, so that reads are fast again.
 
-    Every table is rewritten, in the format of a Java bookie. Refuses (4) while a bookie uses the directory.
-    Ctrl-C ends it after the table at hand; what was compacted so far stays.
+    The command rewrites every table, in the format of a Java bookie. It is refused (exit code 4) while a
+    bookie uses the directory. Ctrl-C ends the command after the current table; tables that are already
+    compacted stay compacted.
 
     Examples:
 

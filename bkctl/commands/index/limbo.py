@@ -32,12 +32,14 @@ def limbo_command(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="LEDGER... [PATH...]", show_default=False, help="The ledgers, and where to look."
+            metavar="LEDGER... [PATH...]",
+            show_default=False,
+            help="Ids of ledgers, and paths as in other verbs.",
         ),
     ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Clear the flag instead of setting it.")] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="With --clear: every ledger that has the flag, none is named.")
+        bool, typer.Option("--all", help="With --clear, instead of ids: every ledger that has the flag.")
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -45,10 +47,10 @@ def limbo_command(
 ) -> None:
     """[offline] [writes] Set or clear the limbo flag of ledgers: a missing entry is unknown, not absent.
 
-    Set it where entries may have been lost: a client then asks other bookies instead of taking the loss for
-    the end of the ledger. Clear it when the entries are back, or known to be nowhere. In .idx files only
-    bookies of bkctl know the flag; Java's keep it and do not heed it. 'bkctl repair undo' restores the old
-    flags. Exit code 6, and nothing changed, when a ledger has no row.
+    Set the flag if entries may have been lost: a client then asks other bookies, and does not take the loss
+    for the end of the ledger. Clear it when the entries are back, or when it is certain that no bookie has
+    them. In .idx files, only bookies of bkctl respect the flag; Java's bookies keep it but ignore it. 'bkctl
+    repair undo' restores the old flags. If a ledger has no row, nothing is changed, and the exit code is 6.
 
     Examples:
 

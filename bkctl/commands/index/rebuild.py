@@ -35,42 +35,64 @@ REBUILD_SCHEMA: Schema = (
 
 _Locations = Annotated[bool, typer.Option("--locations", help="Rebuild only the locations of entries.")]
 _Ledgers = Annotated[bool, typer.Option("--ledgers", help="Rebuild only the rows of ledgers.")]
-_All = Annotated[bool, typer.Option("--all", help="Both; the default.")]
+_All = Annotated[bool, typer.Option("--all", help="Rebuild both; this is the default.")]
 _Memory = Annotated[
-    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Memory limit: 256M, 1GiB.")
+    int,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        parser=parse_byte_size,
+        help="Limit of the memory that is used, such as 256M or 1GiB.",
+    ),
 ]
 _Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs", metavar="N", help="Processes; default: as many as processors, if --memory allows."
+        "--jobs",
+        metavar="N",
+        help="Number of processes. Default: one for each processor, if --memory allows.",
     ),
 ]
 _DigestMode = Annotated[
-    str, typer.Option("--digest", metavar="auto|off", help="Check entries' digests, or only the framing.")
+    str,
+    typer.Option(
+        "--digest",
+        metavar="auto|off",
+        help="With auto, check the digests of entries; with off, only the framing.",
+    ),
 ]
 _LedgerDirs = Annotated[
     list[str] | None,
-    typer.Option("--ledger-dir", metavar="DIR", help="A ledger directory; all of them, in configured order."),
+    typer.Option(
+        "--ledger-dir",
+        metavar="DIR",
+        help="A ledger directory. Repeat it for all of them, in the configured order.",
+    ),
 ]
 _IndexDirs = Annotated[
     list[str] | None,
-    typer.Option("--index-dir", metavar="DIR", help="The index directory of each --ledger-dir."),
+    typer.Option(
+        "--index-dir",
+        metavar="DIR",
+        help="The index directory of a --ledger-dir, repeated in the same order.",
+    ),
 ]
 _Storage = Annotated[
     str | None,
     typer.Option(
-        "--storage", metavar="db|idx", help="Kind of index to make where nothing is left of the old one."
+        "--storage", metavar="db|idx", help="Kind of the new index, if nothing is left of the old one."
     ),
 ]
 _AcceptLoss = Annotated[
-    bool, typer.Option("--accept-loss", help="Go on over damaged logs; mark ledgers that may lack entries.")
+    bool,
+    typer.Option("--accept-loss", help="Continue over damaged logs, and mark ledgers that may lack entries."),
 ]
 _DropOld = Annotated[
     bool,
     typer.Option(
         "--drop-old",
-        help="Remove the old index after success; without --all, --locations or --ledgers: remove what "
-        "earlier rebuilds kept, and nothing else.",
+        help="Remove the old index after success. Without --all, --locations and --ledgers, only remove the "
+        "old indexes that earlier rebuilds have kept.",
     ),
 ]
 
@@ -103,29 +125,29 @@ def rebuild_command(
 ) -> None:
     """[offline] [writes] Rebuild the index from entry logs (and journals), verify it, swap it in.
 
-    The new index is built beside the old one and compared row by row with the logs; then the two change
-    places in one step. The old one is kept as locations.BACKUP-<time>, ledgers.BACKUP-<time> or
-    idx.BACKUP-<time>. 'bkctl repair undo' puts it back, also what a rebuild that failed had exchanged
-    already. After a kill the same command goes on from where it was. Refused while a bookie runs.
+    The new index is built next to the old one and compared row by row with the logs. Then the two are
+    exchanged in one step. The old index is kept as locations.BACKUP-<time>, ledgers.BACKUP-<time> or
+    idx.BACKUP-<time>. 'bkctl repair undo' restores it, also after a rebuild that failed during the exchange.
+    After a kill, run the same command again: it continues. The command is refused while a bookie runs.
 
-    Readable rows of ledgers are kept as they are. A ledger without one gets a row when it has entries in the
-    logs or locations in the old index, unless the metadata (--metadata) prove that it was deleted; a dump
-    proves that when it is complete and newer than the ledger. Unknown facts about such a ledger are set the
-    safe way: it is fenced and in limbo. A ledger is put into limbo, too, when the old index or a journal
-    knows entries of it that no log has. All differences from before are listed. Java does not know the limbo
-    of .idx files, so with these the command then needs --accept-loss.
+    Rows of ledgers that can be read are not changed. A ledger without a row gets one if it has entries in the
+    logs or locations in the old index, unless --metadata proves that the ledger was deleted; a dump proves
+    this if it is complete and newer than the ledger. Unknown facts about such a ledger get the safe value: it
+    is fenced and in limbo. A ledger is also put into limbo if the old index or a journal names entries of it
+    that are in no log. The command lists every difference from the old index. Java does not respect limbo in
+    .idx files, so for these the command then needs --accept-loss.
 
-    A file system that cannot exchange two names gets two renames; a kill between them leaves no index under
-    its name until the command is run again.
+    If the file system cannot exchange two names, the command renames twice. After a kill between the two, no
+    index has its proper name until the command is run again.
 
-    Where the old locations cannot be read, the logs are complete when each log up to the last id is there, or
-    by the metadata (--metadata); an entry that those miss puts its ledger into limbo. Without such a proof
-    the new index is put in place all the same, and not_proved names the logs that may be missing. Where the
-    rows of ledgers were lost, too, the next start of bkctl's bookie puts into limbo what the cluster places
-    there without a row; Java's does not.
+    If the old locations cannot be read, the logs are complete if every log up to the last id is there, or if
+    --metadata shows it; a ledger that lacks an entry is put into limbo. Without such a proof the new index is
+    put in place nevertheless, and not_proved names the logs that may be missing. If the rows of ledgers were
+    lost, too, the next start of bkctl's bookie puts into limbo each ledger without a row that the metadata
+    place on it; Java's does not.
 
-    Exit code 1 when something differs from before or is not known any more, 3 for not_proved, 4 when a log is
-    damaged, unless --accept-loss, or the metadata are of another cluster.
+    Exit code 1 when something differs from the old index or is no longer known; 3 for not_proved; 4 when a
+    log is damaged and --accept-loss is not given, or the metadata are of another cluster.
 
     Examples:
 

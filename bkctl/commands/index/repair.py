@@ -43,20 +43,22 @@ def repair_command(
 ) -> None:
     """[offline] [writes] Repair ledger rows: 16-byte rows of Java's index rebuild, damaged master keys.
 
-    Whenever a Java bookie starts, a 16-byte row wins over its ledger's 8-byte row: the ledger is fenced and
-    has no master key again, or it reappears although it was deleted. Each becomes one 8-byte row; of two
-    rows the 8-byte one stays, fenced if either was. The 16-byte rows of ledgers that are proven to exist no
-    more are deleted with their locations: by the metadata store, or by a dump of it (--metadata) that is
-    complete and newer than the ledger.
+    At each start of a Java bookie, a 16-byte row takes precedence over the 8-byte row of the same ledger. The
+    ledger is then fenced again and has no master key, or it appears again although it was deleted. The
+    command turns each 16-byte row into an 8-byte row. If a ledger has both rows, the 8-byte row stays, and it
+    is fenced if one of the two was. If a ledger is proved to be deleted, its 16-byte row is deleted together
+    with its locations. The proof is the metadata store, or a dump of it (--metadata) that is complete and
+    newer than the ledger.
 
-    With --metadata, a master key of which some bytes were changed is replaced by the key of the ledger's
-    password in the metadata, in .idx files, too: until then no client can add to the ledger on this bookie,
-    copy to it or fence it.
+    With --metadata, a master key with changed bytes is replaced by the key that belongs to the ledger's
+    password in the metadata; this also works in .idx files. Until then no client can add to the ledger on
+    this bookie, copy it to the bookie, or fence it there.
 
-    'bkctl repair undo' restores the rows and locations that were there before.
+    'bkctl repair undo' restores the old rows and locations.
 
-    Refuses (4) while a bookie uses the directory, and the metadata of another cluster. Exit code 1 when there
-    are rows that do not decode; they are left as they are ('bkctl index rebuild --ledgers' rebuilds them).
+    The command is refused (exit code 4) while a bookie uses the directory, and with the metadata of another
+    cluster. Exit code 1 when there are rows that cannot be decoded; they are not changed, and 'bkctl index
+    rebuild --ledgers' rebuilds them.
 
     Examples:
 

@@ -72,22 +72,28 @@ def stats_command(
         bool,
         typer.Option(
             "--ledgers",
-            help="Entries of each ledger, by a pass over all locations, and bytes of its data.",
+            help="Show the entries of each ledger, counted in all locations, and the bytes of its data.",
         ),
     ] = False,
     top: Annotated[
-        int | None, typer.Option("--top", metavar="N", help="With --ledgers: only the N largest.")
+        int | None,
+        typer.Option("--top", metavar="N", help="With --ledgers: show only the N largest ledgers."),
     ] = None,
     by: Annotated[
-        Measure, typer.Option("--by", metavar="entries|data", help="What --top measures ledgers by.")
+        Measure,
+        typer.Option(
+            "--by",
+            metavar="entries|data",
+            help="Whether --top compares ledgers by entries or by bytes of data.",
+        ),
     ] = Measure.ENTRIES,
     output: OutputOption = None,
 ) -> None:
     """[offline] [reads] Count rows, files, levels, bytes and tombstones of the index's databases.
 
-    Read without a lock and without leaving a file behind, a running bookie's databases included. Many range
-    tombstones in 'locations' slow down reads; 'bkctl index compact' removes them. With --ledgers .idx files
-    are read, too.
+    The command takes no lock and leaves no file behind, so it can also read the databases of a running
+    bookie. Many range tombstones in 'locations' slow down reads; 'bkctl index compact' removes them. With
+    --ledgers, .idx files are read, too.
 
     Examples:
 

@@ -57,10 +57,10 @@ SHOW_SCHEMA: Schema = (
 def dump_command(
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="FILE", help="File to make; only its owner can read it."),
+        typer.Option("--out", metavar="FILE", help="The new file; only its owner can read it."),
     ] = None,
     show_secrets: Annotated[
-        bool, typer.Option("--show-secrets", help="Write to stdout, ledger passwords included.")
+        bool, typer.Option("--show-secrets", help="Write to stdout, including the passwords of ledgers.")
     ] = False,
     *,
     cluster: ClusterOptions,
@@ -68,10 +68,10 @@ def dump_command(
 ) -> None:
     """[online] [reads] Write every node below the ledgers root to one JSON file.
 
-    Other commands read it with --metadata. It holds the ledgers' passwords, so it goes to a file that only
-    its owner can read, or to stdout with --show-secrets. Its last key, "end", says that the dump is
-    complete, when it was begun, and which ledger id would have been given out next: a ledger with a lower
-    id that is not in the dump is gone.
+    Other commands read the file with --metadata. It holds the passwords of ledgers, so it is written to a
+    file that only its owner can read, or to stdout with --show-secrets. Its last key, "end", shows that the
+    dump is complete. It also says when the dump was begun and which ledger id would have been the next one: a
+    ledger with a lower id that is not in the dump was deleted.
 
     Examples:
 
@@ -100,10 +100,14 @@ def dump_command(
 def show_command(
     path: Annotated[
         str | None,
-        typer.Argument(metavar="[PATH]", show_default=False, help="A node: whole, or below the root."),
+        typer.Argument(
+            metavar="[PATH]",
+            show_default=False,
+            help="Path of a node: absolute, or relative to the ledgers root.",
+        ),
     ] = None,
     show_secrets: Annotated[
-        bool, typer.Option("--show-secrets", help="Print the node's bytes as well, passwords included.")
+        bool, typer.Option("--show-secrets", help="Also print the bytes of the node, including passwords.")
     ] = False,
     *,
     cluster: ClusterOptions,
@@ -111,9 +115,9 @@ def show_command(
 ) -> None:
     """[online] [reads] Show the cluster that a metadata URI names, or one node, decoded.
 
-    'underreplication' shows autorecovery as a whole: whether it is enabled, who the auditor is, and the
-    ledgers that are marked (the first 1000), the bookies on which they miss replicas, since when, and who
-    replicates.
+    'underreplication' shows autorecovery as a whole: whether it is enabled, which host is the auditor, and
+    the ledgers that are marked (the first 1000). For each ledger it shows the bookies that lack replicas, the
+    time of the mark, and the worker that copies the ledger.
 
     Examples:
 

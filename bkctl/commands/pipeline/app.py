@@ -10,7 +10,7 @@ from bkctl.commands.pipeline.run import run_command
 from bkctl.commands.pipeline.spark_submit import spark_submit_command
 from bkctl.commands.pipeline.trend import trend_command
 
-app = noun_app("Fleet-wide audits over what bookies have on disk.")
+app = noun_app("Audit what all bookies of a fleet have on disk.")
 
 
 app.command("list")(list_command)

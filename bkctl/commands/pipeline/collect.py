@@ -50,12 +50,15 @@ _To = Annotated[
         help="Where sets are published: a directory, or s3://, gs://, abfs://, hdfs://, file://.",
     ),
 ]
-_Full = Annotated[bool, typer.Option("--full", help="Read every log, also those that did not change.")]
-_Resume = Annotated[bool, typer.Option("--resume", help="Continue the set of an interrupted pass.")]
+_Full = Annotated[bool, typer.Option("--full", help="Read every log, including those that did not change.")]
+_Resume = Annotated[bool, typer.Option("--resume", help="Continue the set of an interrupted run.")]
 _Rate = Annotated[
     int,
     typer.Option(
-        "--rate", metavar="SIZE", parser=parse_byte_size, help="Bytes of logs a second: 50MiB; 0: no bound."
+        "--rate",
+        metavar="SIZE",
+        parser=parse_byte_size,
+        help="Limit of the bytes of logs that are read in a second, such as 50MiB; 0 means no limit.",
     ),
 ]
 _Blocks = Annotated[
@@ -63,7 +66,7 @@ _Blocks = Annotated[
     typer.Option(
         "--blocks",
         metavar="DIR",
-        help="Also collect all entries of the blocks that this table of replica-compare names.",
+        help="Also collect all entries of the blocks that are named in this table of job replica-compare.",
     ),
 ]
 _Bookie = Annotated[
@@ -71,11 +74,14 @@ _Bookie = Annotated[
     typer.Option("--bookie", metavar="ID", help="Id of the bookie that these directories belong to."),
 ]
 _Digest = Annotated[
-    str, typer.Option("--digest", metavar="auto|off|TYPE", help="How entries' digests are checked.")
+    str, typer.Option("--digest", metavar="auto|off|TYPE", help="How the digests of entries are checked.")
 ]
-_Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Processes.")]
+_Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Number of processes.")]
 _Memory = Annotated[
-    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Memory limit of the queries.")
+    int,
+    typer.Option(
+        "--memory", metavar="SIZE", parser=parse_byte_size, help="Limit of the memory that queries use."
+    ),
 ]
 
 
@@ -98,12 +104,12 @@ def collect_command(
 ) -> None:
     """[offline] [reads] Read a bookie's files once and publish what they hold as a set of tables.
 
-    Run it on every bookie, by a timer, beside the running bookie: it reads with the disk's idle priority. A
-    log that did not change since the last set is not read again. 'bkctl pipeline run' takes the URL as PATH
-    and reads the newest complete set of every bookie.
+    Run this command on every bookie, by a timer, while the bookie runs: it reads with the idle priority of
+    the disk. A log that did not change since the last set is not read again. 'bkctl pipeline run' takes the
+    URL as PATH, and reads the newest complete set of every bookie.
 
-    Exit code 1 when there is damage, 3 when something could not be read; the set is published all the same
-    and says so.
+    Exit code 1 when there is damage, 3 when something could not be read; in both cases the set is published
+    and records it.
 
     Examples:
 

@@ -38,7 +38,9 @@ _THREADS_MAX = 64
 
 _Paths = Annotated[
     list[str],
-    typer.Argument(metavar="PATH", show_default=False, help="Stores of sets: the --to of 'collect'."),
+    typer.Argument(
+        metavar="PATH", show_default=False, help="Folders or URLs with sets: the --to of 'collect'."
+    ),
 ]
 _To = Annotated[
     str,
@@ -46,15 +48,17 @@ _To = Annotated[
         "--to",
         metavar="URL",
         show_default=False,
-        help="Where the tables go: a directory, or s3://, gs://, abfs://, hdfs://, file://.",
+        help="Where the tables are written: a directory, or s3://, gs://, abfs://, hdfs://, file://.",
     ),
 ]
 _Table = Annotated[
     list[str] | None,
-    typer.Option("--table", metavar="NAME", help="A table to export; repeatable. Default: all."),
+    typer.Option("--table", metavar="NAME", help="A table to export; may be repeated. Default: all tables."),
 ]
 _Replace = Annotated[bool, typer.Option("--replace", help="Replace an older set of the same bookie and day.")]
-_Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Sets that are exported at once.")]
+_Jobs = Annotated[
+    int, typer.Option("--jobs", metavar="N", help="Number of sets that are exported at the same time.")
+]
 
 
 @takes(EXPORT_SCHEMA)
@@ -68,17 +72,19 @@ def export_command(
     jobs: _Jobs = 4,
     output: OutputOption = None,
 ) -> None:
-    """[offline] [writes] Lay the tables of sets out by bookie and day, for any SQL engine.
+    """[offline] [writes] Write the tables of sets by bookie and day, for any SQL engine.
 
-    Of each bookie the newest complete set goes to URL/TABLE/bookie=BOOKIE/day=DAY/SET.parquet, the layout of
-    Hive's tables: Spark and DuckDB make columns bookie and day of it. Run it each day behind 'collect'; for
-    days gone by, with --as-of. In the tables 'bookie' is the partition's; all other columns are the sets'.
+    The newest complete set of each bookie is written to URL/TABLE/bookie=BOOKIE/day=DAY/SET.parquet. This is
+    the layout of Hive's tables: Spark and DuckDB make columns bookie and day from it. Run the command each
+    day after 'collect'; use --as-of for past days. In the tables, column 'bookie' is the partition's; all
+    other columns are those of the sets.
 
-    Table sets has a row for each bookie and day, written last: rows of a bookie and day that it does not have
-    are not whole. A set of the same bookie and day that is there stays, unless --replace is given: then an
-    older one gives way once all of the new one is written. One export at a time writes to a folder.
+    Table 'sets' has one row for each bookie and day, which is written last. If it has no row for a bookie and
+    day, the rows of that bookie and day in the other tables are incomplete. An existing set of the same
+    bookie and day stays, unless --replace is given: an older set is then removed once the new one is
+    completely written. Only one export at a time writes to a folder.
 
-    Exit code 3 when a bookie has no set, an old one (--max-age), or one that cannot be read, and when the set
+    Exit code 3 when a bookie has no set, an old set (--max-age), or a set that cannot be read, and when a set
     that stays lacks a table that was asked for; 4 while another export writes there.
 
     Examples:

@@ -23,7 +23,7 @@ LIST_SCHEMA: Schema = (
 
 @takes(LIST_SCHEMA)
 def list_command(output: OutputOption = None) -> None:
-    """[offline] [reads] List the jobs: what each finds out, needs, reads and writes.
+    """[offline] [reads] List the jobs: what each one finds out, needs, reads and writes.
 
     Examples:
 

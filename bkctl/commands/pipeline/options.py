@@ -40,11 +40,15 @@ class SparkOptions:
 
     conf: Annotated[
         list[str] | None,
-        typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's; repeatable."),
+        typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
     ] = None
     properties_file: Annotated[
         str | None,
-        typer.Option("--properties-file", metavar="FILE", help="Settings as in spark-defaults.conf."),
+        typer.Option(
+            "--properties-file",
+            metavar="FILE",
+            help="File with settings of Spark, in the form of spark-defaults.conf.",
+        ),
     ] = None
 
     def settings(self) -> dict[str, str]:
@@ -58,12 +62,14 @@ class ReportOptions:
 
     report: Annotated[
         str | None,
-        typer.Option("--report", metavar="FILE|URL", help="Also write one HTML page with tables and plots."),
+        typer.Option("--report", metavar="FILE|URL", help="Also write an HTML page with tables and plots."),
     ] = None
     textfile: Annotated[
         str | None,
         typer.Option(
-            "--textfile", metavar="FILE", help="Also write the counts for Prometheus' node exporter."
+            "--textfile",
+            metavar="FILE",
+            help="Also write the counts into a file for Prometheus' node exporter.",
         ),
     ] = None
 
@@ -114,7 +120,7 @@ class SetOptions:
             "--max-age",
             metavar="TIME",
             parser=parse_duration_ms,
-            help="Bookies whose set is older are not judged; 0s: any age.",
+            help="Do not judge bookies whose set is older than this; 0s allows any age.",
         ),
     ] = "36h"  # type: ignore[assignment] # typer parses the default as well
 

@@ -36,7 +36,7 @@ _Name = Annotated[
     typer.Argument(
         metavar="NAME",
         show_default=False,
-        help="A job: 'bkctl pipeline list'.",
+        help="Name of a job; 'bkctl pipeline list' shows them.",
         autocompletion=value_completion.jobs,
     ),
 ]
@@ -51,39 +51,47 @@ _Paths = Annotated[
 ]
 _Out = Annotated[
     str,
-    typer.Option("--out", metavar="DIR|URL", show_default=False, help="Where tables and summary.json go."),
+    typer.Option(
+        "--out", metavar="DIR|URL", show_default=False, help="Where tables and summary.json are written."
+    ),
 ]
 _Metadata = Annotated[
     str | None,
     typer.Option(
         "--metadata",
         metavar="FILE|URI",
-        help="Ledger metadata: a dump ('bkctl metadata dump'), a metadata URI, which is read before the "
-        "files and again after them, or the --out of a run that kept all columns of tables ledgers and "
-        "fragments. Default: BKCTL_METADATA_URI, for a job that needs it.",
+        help="Metadata of ledgers: a dump ('bkctl metadata dump'); or a metadata URI, which is read before "
+        "the files and again after them; or the --out of a run that kept all columns of tables ledgers and "
+        "fragments. Default: BKCTL_METADATA_URI, for a job that needs metadata.",
     ),
 ]
 _MetadataAfter = Annotated[
     str | None,
     typer.Option(
-        "--metadata-after", metavar="FILE|URI", help="A second dump, of after the files were copied."
+        "--metadata-after",
+        metavar="FILE|URI",
+        help="A second dump, which was made after the files were copied.",
     ),
 ]
 _Engine = Annotated[
     EngineName,
-    typer.Option("--engine", metavar="auto|local|spark", help="auto: local up to 50 GB of logs, else Spark."),
+    typer.Option(
+        "--engine",
+        metavar="auto|local|spark",
+        help="Where the job runs. auto means local up to 50 GB of logs, otherwise Spark.",
+    ),
 ]
 _Master = Annotated[
     str | None,
     typer.Option(
-        "--master", metavar="URL", help="Spark's master: local[4], spark://..., yarn, sc://host:port."
+        "--master", metavar="URL", help="URL of Spark's master: local[4], spark://..., yarn, sc://host:port."
     ),
 ]
 _Complete = Annotated[
     bool,
     typer.Option(
         "--complete",
-        help="replication-audit: the directories are complete; bookies not among them hold nothing.",
+        help="replication-audit: all directories are given; other bookies hold nothing.",
     ),
 ]
 _BookiesGone = Annotated[
@@ -95,7 +103,9 @@ _BookiesGone = Annotated[
 _Threshold = Annotated[
     str,
     typer.Option(
-        "--threshold", metavar="SHARE", help="garbage: compact logs with a smaller share of live bytes."
+        "--threshold",
+        metavar="SHARE",
+        help="garbage: compact logs with a smaller share of live bytes than this, 0 to 1.",
     ),
 ]
 _Budget = Annotated[
@@ -104,12 +114,14 @@ _Budget = Annotated[
         "--budget",
         metavar="SIZE",
         parser=parse_byte_size,
-        help="garbage: bytes that may be copied in a directory, 100GiB; 0: no bound.",
+        help="garbage: bytes that may be copied in a directory, such as 100GiB; 0 means no limit.",
     ),
 ]
-_Top = Annotated[int, typer.Option("--top", metavar="N", help="stats: rows of the list of largest ledgers.")]
+_Top = Annotated[
+    int, typer.Option("--top", metavar="N", help="stats: number of rows in the list of the largest ledgers.")
+]
 _Entries = Annotated[
-    bool, typer.Option("--entries", help="inventory: also a row for every entry (some 15 bytes each).")
+    bool, typer.Option("--entries", help="inventory: also write a row for every entry (about 15 bytes each).")
 ]
 _Bookie = Annotated[
     str | None,
@@ -124,18 +136,30 @@ _Digest = Annotated[
     typer.Option(
         "--digest",
         metavar="auto|off|TYPE",
-        help="How digests of entries are checked, in jobs that check them.",
+        help="How the digests of entries are checked, in jobs that check them.",
     ),
 ]
 _Jobs = Annotated[
-    int | None, typer.Option("--jobs", metavar="N", help="Processes and threads; default: processors.")
+    int | None,
+    typer.Option(
+        "--jobs", metavar="N", help="Number of processes and threads. Default: one for each processor."
+    ),
 ]
 _Memory = Annotated[
-    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Memory limit: 512M, 4GiB.")
+    int,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        parser=parse_byte_size,
+        help="Limit of the memory that is used, such as 512M or 4GiB.",
+    ),
 ]
 _AcceptLoss = Annotated[
     bool,
-    typer.Option("--accept-loss", help="index-rebuild: go on over damaged logs, mark what may lack entries."),
+    typer.Option(
+        "--accept-loss",
+        help="index-rebuild: continue over damaged logs, and mark ledgers that may lack entries.",
+    ),
 ]
 
 
@@ -170,16 +194,16 @@ def run_command(
 ) -> None:
     """[offline] [reads] [writes] Run a job over bookies' directories; only index-rebuild writes to them.
 
-    Tables go to DIR/<table>/*.parquet, those that were read as well as results; DIR/summary.json holds the
-    counts. For a fleet, run 'collect' on every bookie and give its URL as PATH: every job reads the newest
-    complete set of each bookie, with --metadata taken before the sets and --metadata-after taken after
-    them. The --out of an 'inventory' can be a PATH of replication-audit, garbage, orphans and stats.
+    Tables are written to DIR/<table>/*.parquet, both those that were read and the results; DIR/summary.json
+    has the counts. For a fleet, run 'collect' on every bookie and give its URL as PATH. Each job then reads
+    the newest complete set of each bookie, with --metadata taken before the sets and --metadata-after taken
+    after them. replication-audit, garbage, orphans and stats also take the --out of an 'inventory' as PATH.
 
-    Entries whose state is not yet known are never reported as missing: those after the last add confirmed
-    of an open ledger, those that changed between two readings of the metadata, and those of a bookie whose
-    directories were not given.
+    An entry is never reported as missing while its state is not known. This concerns entries after the last
+    add confirmed of an open ledger, entries of which the metadata changed between two readings, and entries
+    of a bookie whose directories were not given.
 
-    Exit code 1 when something was found, 3 when a part could not be judged; 'found' names what.
+    Exit code 1 when something was found, 3 when a part could not be judged; 'found' names what it is.
 
     Examples:
 

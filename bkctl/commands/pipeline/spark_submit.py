@@ -30,7 +30,7 @@ _Words = Annotated[
     typer.Argument(
         metavar="NAME PATH...",
         show_default=False,
-        help="A job, its paths and, behind '--', other options of 'pipeline run'.",
+        help="Name of a job, its paths, and after '--' other options of 'pipeline run'.",
     ),
 ]
 _Master = Annotated[
@@ -44,12 +44,17 @@ _Archive = Annotated[
     typer.Option(
         "--archive",
         metavar="FILE|URL",
-        help="The archive of 'make spark-archive'; without it bkctl must be installed on the workers.",
+        help="The archive that 'make spark-archive' makes. Without it, bkctl must be installed on the "
+        "workers.",
     ),
 ]
 _DeployMode = Annotated[
     DeployMode,
-    typer.Option("--deploy-mode", metavar="client|cluster", help="Where the driver runs: here or there."),
+    typer.Option(
+        "--deploy-mode",
+        metavar="client|cluster",
+        help="Where the driver runs: client means here, cluster means in the cluster.",
+    ),
 ]
 
 
@@ -65,7 +70,8 @@ def spark_submit_command(
 ) -> None:
     """[offline] [reads] Print the spark-submit command of a job, with the archive to ship.
 
-    Nothing is run. In 'cluster' mode --out and the paths are URLs, or directories that all machines share.
+    The command itself runs nothing. In 'cluster' mode, --out and the paths must be URLs, or directories that
+    all machines share.
 
     Examples:
 

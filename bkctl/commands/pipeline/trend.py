@@ -45,15 +45,24 @@ _Paths = Annotated[
 ]
 _Every = Annotated[
     int,
-    typer.Option("--every", metavar="TIME", parser=parse_duration_ms, help="Time between two points."),
+    typer.Option(
+        "--every", metavar="TIME", parser=parse_duration_ms, help="Time between two points, such as 1d."
+    ),
 ]
-_Points = Annotated[int, typer.Option("--points", metavar="N", help="Number of points, 366 at most.")]
+_Points = Annotated[int, typer.Option("--points", metavar="N", help="Number of points, at most 366.")]
 _Top = Annotated[
     int,
-    typer.Option("--top", metavar="N", help="Applications, and topics: those that changed most."),
+    typer.Option(
+        "--top",
+        metavar="N",
+        help="Number of applications, and of topics, that are shown: those that changed most.",
+    ),
 ]
 _Memory = Annotated[
-    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Memory limit of the queries.")
+    int,
+    typer.Option(
+        "--memory", metavar="SIZE", parser=parse_byte_size, help="Limit of the memory that queries use."
+    ),
 ]
 
 
@@ -71,13 +80,14 @@ def trend_command(
 ) -> None:
     """[offline] [reads] Follow garbage, growth, damage and missing copies over past sets and runs.
 
-    A point is what a run with --as-of that time would have read: the newest complete set of each bookie, the
-    newest finished run of each job, no older than --max-age. Sets show bytes and damage; the --out of past
-    runs of garbage, stats, verify and replication-audit of the rest. Give runs folders of their own, such as
-    s3://audits/runs/stats-2026-11-23, and name s3://audits/runs.
+    A point shows what a run with this time as --as-of would have read: the newest complete set of each
+    bookie, and the newest finished run of each job, none older than --max-age. Sets give bytes and damage.
+    The --out of past runs of garbage, stats, verify and replication-audit gives the other values. Use a
+    separate folder for each run, such as s3://audits/runs/stats-2026-11-23, and name the folder above,
+    s3://audits/runs.
 
-    A set or run that is missing, stale or not readable is a row without a value, and so is every sum that
-    would need it. Exit code 3 when there is such a row, or one of which a part was not judged.
+    If a set or a run is missing, too old or not readable, its row has no value, and neither has a sum that
+    needs it. Exit code 3 when there is such a row, or a row of which a part was not judged.
 
     Examples:
 

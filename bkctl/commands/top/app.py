@@ -49,16 +49,19 @@ MetricsPortOption = Annotated[
         metavar="PORT",
         min=1,
         max=65535,
-        help="Prometheus port of bookies that registered no HTTP server, or one without metrics.",
+        help="Prometheus port of bookies that registered no HTTP server, or a server without metrics.",
     ),
 ]
 IntervalOption = Annotated[
-    int, typer.Option("--interval", metavar="TIME", parser=parse_duration_ms, help="Time between samples.")
+    int,
+    typer.Option(
+        "--interval", metavar="TIME", parser=parse_duration_ms, help="Time between two samples, such as 5s."
+    ),
 ]
 OnceOption = Annotated[bool, typer.Option("--once", help="Print one sample, without a screen, and exit.")]
 RecordOption = Annotated[
     str | None,
-    typer.Option("--record", metavar="FILE", help="Append every sample to a file, a line of JSON each."),
+    typer.Option("--record", metavar="FILE", help="Append every sample to a file, as one line of JSON."),
 ]
 RecordMaxOption = Annotated[
     int,
@@ -66,16 +69,19 @@ RecordMaxOption = Annotated[
         "--record-max",
         metavar="SIZE",
         parser=parse_byte_size,
-        help="Size at which recording stops; the screen goes on.",
+        help="Size of the file at which recording stops; the screen continues.",
     ),
 ]
 ReplayOption = Annotated[
     str | None, typer.Option("--replay", metavar="FILE", help="Show a recording instead of live bookies.")
 ]
-NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colours, as with NO_COLOR.")]
+NoColorOption = Annotated[bool, typer.Option("--no-color", help="Use no colours, like with NO_COLOR.")]
 WriteOption = Annotated[
     bool,
-    typer.Option("--write", help="Let keys collect, compact and switch read-only; each asks for a name."),
+    typer.Option(
+        "--write",
+        help="Allow the keys that collect, compact and switch read-only; each asks for a name first.",
+    ),
 ]
 ThemeOption = Annotated[
     str | None,
@@ -83,7 +89,7 @@ ThemeOption = Annotated[
         "--theme",
         metavar="NAME",
         envvar=THEME_VARIABLE,
-        help="Colours of the screen: nord, dracula, textual-light, ... Default: the terminal's own.",
+        help="Colours of the screen: nord, dracula, textual-light, ... Default: those of the terminal.",
         autocompletion=value_completion.themes,
     ),
 ]
@@ -111,14 +117,16 @@ def top_command(
 ) -> None:
     """[online] [reads] [writes] Watch bookies live: every queue, cache, disk, and what holds each one back.
 
-    Asks the bookies at the URLs, or those registered in the metadata store, bkctl's and Java's alike; a
-    bookie that has a cookie and is not registered is shown as down. With --once it prints one sample: -o
-    json one object, ndjson the same on one line, table and csv a row a bookie. -o ndjson without --once
-    prints a sample every interval, and with --replay every sample of the recording. Exit code with --once:
-    3 when some bookies do not answer, 5 when none does.
+    The command asks the bookies at the URLs, or all bookies in the metadata store, bkctl's and Java's. A
+    bookie with a cookie that is not registered is shown as down.
 
-    --columns, --sort, --limit and --no-headers go with --once and a table or CSV, whose keys are bookie,
-    mode, adds_per_s, reads_per_s, add_p99_ms, read_p99_ms, journal_sync_p99_ms, write_cache_fullness,
+    With --once the command prints one sample: one object with -o json, the same on one line with -o ndjson,
+    one row for each bookie as a table or CSV. -o ndjson without --once prints a sample every interval; with
+    --replay it prints every sample of the recording. Exit code with --once: 3 when some bookies do not
+    answer, 5 when none does.
+
+    --columns, --sort, --limit and --no-headers need --once and a table or CSV. The keys are bookie, mode,
+    adds_per_s, reads_per_s, add_p99_ms, read_p99_ms, journal_sync_p99_ms, write_cache_fullness,
     read_cache_hit_rate, disk_fullness, bottleneck and why.
 
     Examples:
