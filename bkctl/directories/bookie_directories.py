@@ -57,7 +57,7 @@ def directory_facts(
         refuse_old_layout(filesystem, directory)
         return DirectoryFacts(directory, None, is_empty=True)
     if not status.is_dir:
-        raise RefusedError(f"{path}: is a file; a bookie's files go into a directory of this name")
+        raise RefusedError(f"{path}: is a file, but must be the directory with the bookie's files")
     refuse_half_converted(filesystem, path)
     names = filesystem.names(path)
     found = inspect_directory(filesystem, path)
@@ -65,9 +65,9 @@ def directory_facts(
         there = kind_in(found.indexes)
         classes = there.classes if there is not None else ()
         raise RefusedError(
-            f"{path}: holds an index of {short_names(classes)}; a bookie of {short_names(kind.classes)} "
-            f"would find none of its ledgers. Say ledgerStorageClass={classes[0] if classes else ''}, or "
-            "convert it: bkctl bookie convert"
+            f"{path}: holds an index of {short_names(classes)}; a bookie with {short_names(kind.classes)} "
+            f"would find none of its ledgers. Set ledgerStorageClass={classes[0] if classes else ''}, or "
+            "convert the directory: bkctl bookie convert"
         )
     return DirectoryFacts(
         directory,
@@ -90,8 +90,9 @@ def refuse_old_layout(filesystem: FileSystem, directory: str) -> None:
     old = [name for name in filesystem.names(directory) if _OLD_LAYOUT.fullmatch(name)]
     if old:
         raise RefusedError(
-            f"{directory}: holds {old[0]} itself and has no directory `{CURRENT}`: a layout older than 3. "
-            "Name the right directory, or upgrade with BookKeeper's own `bookkeeper upgrade --upgrade`"
+            f"{directory}: holds {old[0]} directly, without a directory `{CURRENT}`: this layout is older "
+            "than version 3. Name the right directory, or upgrade with BookKeeper's own `bookkeeper "
+            "upgrade --upgrade`"
         )
 
 

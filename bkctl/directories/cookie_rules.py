@@ -145,18 +145,18 @@ def _without_a_stored_cookie(
     if served:
         without = "".join(f" ({directory.path} has none)" for directory in missing)
         raise RefusedError(
-            f"bookie {wanted.bookie_host} has no cookie in the metadata store, but its directories have one"
-            f"{without}: it was removed from the cluster, or this is another cluster's metadata. If it was "
-            "decommissioned, empty its directories (`bkctl bookie format`) to start it as a new bookie; if "
-            f"the cookie was removed by mistake, store {served[0].path}/current/VERSION again "
-            f"(`bkctl cookie create {wanted.bookie_host} --file ...`)"
+            f"bookie {wanted.bookie_host} has no cookie in the metadata store, but its directories have "
+            f"one{without}. Either the bookie was removed from the cluster, or this is another cluster's "
+            "metadata. If it was decommissioned, empty its directories (`bkctl bookie format`) to start it "
+            f"as a new bookie. If the cookie was removed by mistake, store {served[0].path}/current/VERSION "
+            f"again (`bkctl cookie create {wanted.bookie_host} --file ...`)"
         )
     full = [directory.path for directory in missing if not directory.is_empty]
     if full:
         raise RefusedError(
-            f"{', '.join(full)}: no cookie (current/VERSION), but not empty, and bookie {wanted.bookie_host} "
-            "is unknown to the metadata store. Check that the directories and the metadata are this "
-            "bookie's; to start a new bookie, empty them (`bkctl bookie format`)"
+            f"{', '.join(full)}: no cookie (current/VERSION), but not empty, and the metadata store does "
+            f"not know bookie {wanted.bookie_host}. Check that the directories and the metadata are those "
+            "of this bookie. To start a new bookie, empty the directories (`bkctl bookie format`)"
         )
     return CookieDecision(wanted, everywhere if missing else (), True)
 
@@ -165,16 +165,16 @@ def _lost(missing: Sequence[DirectoryFacts], stored: Sequence[StoredCookie]) -> 
     half = [directory.path for directory in missing if directory.is_half_rebuilt]
     if half:
         return (
-            f"{', '.join(half)}: no cookie (current/VERSION): a rebuild of what bookie {stored[-1].bookie} "
-            "lost was cut off. Run `bkctl bookie rebuild` again; the cookie alone would let the bookie deny "
-            "what was there"
+            f"{', '.join(half)}: no cookie (current/VERSION): `bkctl bookie rebuild` of bookie "
+            f"{stored[-1].bookie} was interrupted. Run it again. Do not only restore the cookie: the bookie "
+            "would then answer that lost entries never existed"
         )
     paths = ", ".join(directory.path for directory in missing)
     return (
-        f"{paths}: no cookie (current/VERSION), but bookie {stored[-1].bookie} is known to the metadata "
-        "store: a disk is not mounted, or was replaced or emptied. Mount the right disks; if their data is "
-        "lost, `bkctl bookie rebuild` makes the new, empty ones fit to be filled from the other replicas. "
-        "Directories that the bookie never had are accepted with allowStorageExpansion=true"
+        f"{paths}: no cookie (current/VERSION), but the metadata store knows bookie {stored[-1].bookie}: a "
+        "disk is not mounted, or was replaced or emptied. Mount the right disks. If their data is lost, "
+        "`bkctl bookie rebuild` prepares new, empty directories, which are then filled from the other "
+        "replicas. If the bookie never had these directories, set allowStorageExpansion=true"
     )
 
 
@@ -183,13 +183,15 @@ def _require_new_and_empty(missing: Sequence[DirectoryFacts], found: Sequence[Co
     lost = [directory.path for directory in missing if directory.path in known]
     if lost:
         raise RefusedError(
-            f"{', '.join(lost)}: no cookie (current/VERSION) in a directory that this bookie had before: its "
-            "disk is not mounted, or was emptied. allowStorageExpansion is for new directories only; mount "
-            "the right disk"
+            f"{', '.join(lost)}: no cookie (current/VERSION), but the bookie had this directory before: its "
+            "disk is not mounted, or was emptied. Mount the right disk; allowStorageExpansion is only for "
+            "new directories"
         )
     full = [directory.path for directory in missing if not directory.is_empty]
     if full:
-        raise RefusedError(f"{', '.join(full)}: a new directory must be empty; empty it or name another one")
+        raise RefusedError(
+            f"{', '.join(full)}: is not empty, but a new directory must be; empty it or name another one"
+        )
 
 
 def _differs(wanted: Cookie, found: Cookie) -> bool:
@@ -217,16 +219,16 @@ def _require_same_bookie(wanted: Cookie, found: Cookie, where: str) -> None:
         )
     if found.bookie_host != wanted.bookie_host:
         raise RefusedError(
-            f"{where}: the cookie is that of bookie {found.bookie_host}, but this one is "
-            f"{wanted.bookie_host}. If the directories are right, give it its name back "
-            f"(bookieId={found.bookie_host}, or the address, interface and port that made it)"
+            f"{where}: the cookie is that of bookie {found.bookie_host}, but this bookie is "
+            f"{wanted.bookie_host}. If the directories are right, configure the old id again: "
+            f"bookieId={found.bookie_host}, or the address, interface and port from which it was made"
         )
     if found.instance_id != wanted.instance_id:
         raise RefusedError(
             f"{where}: the cookie is of cluster instance {found.instance_id or 'none'}, but the metadata "
-            f"store's is {wanted.instance_id or 'none'}: the cluster was formatted since, or "
-            "metadataServiceUri names another one. Correct the URI, or empty the directories (`bkctl bookie "
-            "format`) to join as a new bookie"
+            f"store's is {wanted.instance_id or 'none'}: the cluster was formatted since then, or "
+            "metadataServiceUri names another cluster. Correct the URI, or empty the directories (`bkctl "
+            "bookie format`) to join as a new bookie"
         )
 
 
@@ -249,12 +251,14 @@ def _require_directories(
         return
     if sorted(found) == sorted(wanted):
         raise RefusedError(
-            f"{where}: {key} are in another order than in the cookie; set {key}={','.join(found)}"
+            f"{where}: the order of {key} is not that of the cookie; set {key}={','.join(found)}"
         )
     message = f"{where}: {key}: the cookie has {','.join(found)}, the configuration {','.join(wanted)}"
     if set(found) < set(wanted) and key != "journalDirectories":
-        raise RefusedError(f"{message}; new, empty directories are accepted with allowStorageExpansion=true")
-    raise RefusedError(f"{message}; set {key}={','.join(found)}, or move nothing without its cookie")
+        raise RefusedError(f"{message}. To add new, empty directories, set allowStorageExpansion=true")
+    raise RefusedError(
+        f"{message}. Set {key}={','.join(found)}; if directories were moved, update their cookies, too"
+    )
 
 
 def _require_same_places(
@@ -270,9 +274,9 @@ def _require_same_places(
         ):
             if old != new:
                 raise RefusedError(
-                    f"{key}: {','.join(new)} instead of {','.join(old)}: DbLedgerStorage finds a ledger by "
-                    "its id modulo the number of directories, so that after a change of their number or "
-                    f"order no ledger would be found. Set {key}={','.join(old)}. To use more disks, start "
-                    "another bookie on them; or decommission this one, empty it (`bkctl bookie format`) and "
-                    "start it again"
+                    f"{key}: the configuration has {','.join(new)}, but the data was written with "
+                    f"{','.join(old)}. DbLedgerStorage finds a ledger by its id modulo the number of "
+                    "directories. If their number or order changes, it finds no ledger any more. Set "
+                    f"{key}={','.join(old)}. To use more disks, start another bookie on them; or "
+                    "decommission this bookie, empty it (`bkctl bookie format`) and start it again"
                 )

@@ -83,17 +83,17 @@ def _refuse(directories: Sequence[LedgerDirectory], held: Sequence[set[int]], wh
     if exchanged:
         examples = [one_of_place(ledgers[place], home, count) for place, home in exchanged.items()]
         raise RefusedError(
-            f"{describe_exchange(names, exchanged, examples)}: what is written for a ledger now would be on "
-            "the wrong disk. Mount each disk where its ledgers belong, or name all ledger directories in the "
-            "order of the cookie, and repair then; nothing was changed"
+            f"{describe_exchange(names, exchanged, examples)}, so a repair would write to the wrong disk. "
+            "Nothing was changed. Mount each disk where its ledgers belong, or name all ledger directories "
+            "in the order of the cookie; then repair"
         )
     copied = copied_places(counts, lambda position, other: len(ledgers[position] & ledgers[other]))
     if copied:
         examples = [one_of_place(ledgers[place], home, count) for place, home in copied.items()]
         raise RefusedError(
-            f"{describe_copy(names, copied, examples)}: what is written for a ledger now would be on the "
-            "wrong disk. Mount the disk that belongs there, and repair then; if it is lost for good, give "
-            "the bookie an empty one in its place ('bkctl bookie rebuild'). Nothing was changed"
+            f"{describe_copy(names, copied, examples)}, so a repair would write to the wrong disk. Nothing "
+            "was changed. Mount the disk that belongs there; then repair. If that disk is lost for good, "
+            "replace it by an empty one ('bkctl bookie rebuild')"
         )
 
 

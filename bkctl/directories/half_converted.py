@@ -29,8 +29,8 @@ def refuse_half_converted(fs: FileSystem, current_dir: str) -> None:
         return
     source, target = planned_storages(fs, current_dir) or ("the storage of before", "db|interleaved")
     raise RefusedError(
-        f"{current_dir}: a conversion to the files of another ledger storage was cut off; run it again with "
-        f"the same configuration: bkctl bookie convert --to {target}, or --to {source}, which takes it back"
+        f"{current_dir}: a conversion to another ledger storage was interrupted. Run it again with the same "
+        f"configuration: 'bkctl bookie convert --to {target}' finishes it, '--to {source}' undoes it"
     )
 
 

@@ -182,12 +182,13 @@ def _by_cookie(
         at = _position(directory, cookie.ledger_paths, alone=len(ledgers) == 1)
         if at is None:
             raise UsageError(
-                f"{directory.path}: its cookie names {', '.join(cookie.ledger_paths)}; which of them it is "
-                "cannot be told; give all directories in that order with --ledger-dir (and --index-dir)"
+                f"{directory.path}: its cookie names {', '.join(cookie.ledger_paths)}, and it is not clear "
+                "which of them this directory is. Name all directories in this order with --ledger-dir "
+                "(and --index-dir)"
             )
         placed.append((at, count, directory, _index_of(fs, found, directory, cookie, at)))
     if len({at for at, *_ in placed}) < len(placed):
-        raise UsageError(f"{path}: two directories stand for the same one of the cookie; use --ledger-dir")
+        raise UsageError(f"{path}: two directories fit the same path of the cookie; use --ledger-dir")
     return sorted(placed, key=lambda pair: pair[0])
 
 
@@ -285,8 +286,8 @@ def _by_names(
             present = ledgers_in(fs, ledger.logs)
             if not present or any(place_of(number, count) != at for number in present):
                 raise UsageError(
-                    f"{path}: {count} ledger directories and no cookie that tells their order, and the "
-                    f"ledgers in {ledger.path} do not prove it; give them in order with "
+                    f"{path}: there are {count} ledger directories, but no cookie with their order, and the "
+                    f"ledgers in {ledger.path} do not prove it. Name them in their order with "
                     "--ledger-dir and --index-dir"
                 )
     return pairs

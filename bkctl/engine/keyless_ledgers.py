@@ -123,8 +123,8 @@ class KeylessLedgers:
         kept, skipped = self.kept, self.skipped
         if kept:
             _log.warning(
-                "entries of %s are in the journals, and neither a row nor a key that can be read, the first:"
-                " %d; fenced and in limbo until 'bkctl ledger repair' or 'bkctl index limbo --clear'",
+                "the journals have entries of %s without a row or a readable key, the first: %d; fenced "
+                "and in limbo until 'bkctl ledger repair' or 'bkctl index limbo --clear'",
                 counted(len(kept), "ledger"),
                 kept[0],
             )

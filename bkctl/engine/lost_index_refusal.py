@@ -68,14 +68,14 @@ def refuse_lost_indexes(filesystem: FileSystem, lost: Sequence[LostIndex]) -> No
     more = f" (and so in {others})" if len(lost) > 1 else ""
     rebuilt = "" if first.logs_lost else f", or rebuild it with 'bkctl {' '.join(first.rebuild(filesystem))}'"
     new = (
-        ". Where the directory was only added (allowStorageExpansion) and never had an entry, nothing was"
-        " lost: start with --accept-loss, which puts only ledgers into limbo that the metadata place there"
+        ". If the directory was only added (allowStorageExpansion) and never had an entry, nothing is lost:"
+        " start with --accept-loss, which puts only those ledgers into limbo that the metadata place there"
         if any(each.may_be_new for each in lost)
         else ""
     )
     raise RefusedError(
-        f"{first.found}{more}. Bring it back{rebuilt}, or start with --accept-loss: then every ledger of this"
-        " directory is in limbo (a missing entry is answered as unknown) until bkctl index limbo --clear"
+        f"{first.found}{more}. Bring it back{rebuilt}, or start with --accept-loss. Then every ledger of this"
+        " directory is in limbo (a missing entry is answered as unknown) until 'bkctl index limbo --clear'"
         f"{new}"
     )
 

@@ -66,9 +66,9 @@ class ReplayedDirectory:
         """Raise RefusedError for a loss that may have cost acknowledged entries, unless it is accepted."""
         if not self._accept_loss:
             raise RefusedError(
-                f"{what}; acknowledged entries may be lost. Bring the file back, or start with --accept-loss:"
-                " then every ledger of this journal is in limbo (a missing entry is answered as unknown)"
-                " until bkctl index limbo --clear"
+                f"{what}; acknowledged entries may be lost. Bring the file back, or start with"
+                " --accept-loss. Then every ledger of this journal is in limbo (a missing entry is answered"
+                " as unknown) until 'bkctl index limbo --clear'"
             )
         _log.warning("%s; accepted", what)
         self.lossy = True
@@ -81,9 +81,9 @@ class ReplayedDirectory:
         """
         if not self._accept_loss:
             raise RefusedError(
-                f"{what}. 'bkctl index check' with --metadata says which one, and how it is mended; or start"
-                " with --accept-loss: then the key in the index counts, and this ledger is in limbo until"
-                " bkctl index limbo --clear"
+                f"{what}. 'bkctl index check' with --metadata shows which one is wrong, and how to repair "
+                "it. Or start with --accept-loss: then the key in the index counts, and this ledger is in "
+                "limbo until 'bkctl index limbo --clear'"
             )
         _log.warning("%s; accepted", what)
         self.ledgers.set_ledger_limbo(ledger)
@@ -102,7 +102,7 @@ class ReplayedDirectory:
         if damage.unsynced:
             self.report.unsynced_holes += 1
             _log.warning(
-                "%s: %d bytes at offset %d were never synced (%s): what a power cut leaves",
+                "%s: %d bytes at offset %d were never synced (%s), as after a power cut",
                 damage.path,
                 damage.size_bytes,
                 damage.offset,

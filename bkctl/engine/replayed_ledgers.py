@@ -93,7 +93,7 @@ class ReplayedLedgers:
                 added += 1
         if added:
             _log.warning(
-                "of %s that the metadata place here nothing is left in index and journals; fenced and in"
+                "the metadata place %s here of which index and journals have nothing any more; fenced and in"
                 " limbo until 'bkctl ledger repair' or 'bkctl index limbo --clear'",
                 counted(added, "ledger"),
             )

@@ -44,9 +44,9 @@ def refuse_exchanged_journals(filesystem: FileSystem, places: Sequence[tuple[str
     ]
     if found:
         raise RefusedError(
-            f"{'; '.join(found)}: the journal disks are mounted in each other's place. Mount each disk where "
-            "its journals belong; where the order of journalDirectories was changed instead, give them, and "
-            "the cookies, the old one back. Nothing is lost, so --accept-loss does not help"
+            f"{'; '.join(found)}: the journal disks are mounted in each other's place. Mount each disk "
+            "where its journals belong. If the order of journalDirectories was changed instead, restore "
+            "the old order there and in the cookies. Nothing is lost, so --accept-loss does not help"
         )
     if len(places) > 1:
         _refuse_strange_records(filesystem, [directory for directory, _ in places])
@@ -67,8 +67,8 @@ def _refuse_strange_records(filesystem: FileSystem, directories: Sequence[str]) 
             for position, home in strange.items()
         )
         raise RefusedError(
-            f"{found}: the journal disks are mounted {what}. Mount each disk where its journals belong: "
-            "a start would not replay what is behind the marks, also with --accept-loss"
+            f"{found}: the journal disks are mounted {what}. Mount each disk where its journals belong. A "
+            "start would not replay the records after the marks, not even with --accept-loss"
         )
 
 

@@ -103,8 +103,8 @@ def test_the_schema_is_shown_without_a_bookie(run_cli: Run, command: str) -> Non
 @pytest.mark.parametrize("verb", ["add", "read"])
 def test_the_help_says_what_a_rate_means_after_a_stall(run_cli: Run, verb: str) -> None:
     shown = " ".join(run_cli("bench", verb, "--help").stdout.split())
-    assert "latencies count from when a request was due" in shown
-    assert "requests that are late are sent at once" in shown
+    assert "A latency begins when its request was due." in shown
+    assert "all late requests are sent at once" in shown
 
 
 @pytest.fixture(scope="module")

@@ -207,8 +207,8 @@ def test_status_without_anything_to_ask(run_cli: Run, here: Path) -> None:
     run_cli("bookie", "init", *PORT)
     stopped = run_cli("bookie", "status", *PORT)
     assert stopped.exit_code == 5
-    assert "it does not run" in stopped.stderr
-    assert re.search(r"no bookie is registered as \S+:\d+, the name", stopped.stderr)
+    assert "Start the bookie" in stopped.stderr
+    assert re.search(r"no bookie is registered as \S+:\d+, which is its id", stopped.stderr)
     assert run_cli("bookie", "status", "--url", "host:8080").exit_code == 2
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

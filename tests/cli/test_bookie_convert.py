@@ -100,12 +100,15 @@ def test_what_is_cut_off_is_refused_to_others_and_goes_on(
     for words in (("index", "rebuild", bookie.root, "--yes"), ("gc", "run", bookie.root, "--yes")):
         refused = run_cli(*words)
         assert refused.exit_code == 4, refused.stderr
-        assert "bkctl bookie convert --to interleaved, or --to db" in refused.stderr.replace("\n", " ")
+        assert (
+            "'bkctl bookie convert --to interleaved' finishes it, '--to db' undoes it"
+            in refused.stderr.replace("\n", " ")
+        )
     told = {row["kind"] for row in json.loads(run_cli("doctor", bookie.root, "-o", "json").stdout)}
     assert "unfinished_conversion" in told
     assert not told & {"missing_cookie", "unfinished_rebuild"}, "a cookie put there would let it start"
     for path in bookie.homes():
-        with pytest.raises(RefusedError, match="was cut off"):
+        with pytest.raises(RefusedError, match="was interrupted"):
             directory_facts(PosixFileSystem(), str(path), holds_index=True)
     went_on = run_cli(
         "bookie", "convert", "--conf", conf, "--to", "db" if back else "sorted", "--yes", "-o", "json"

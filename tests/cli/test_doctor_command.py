@@ -342,7 +342,7 @@ FAULTS = (
         in_conf("advertisedAddress=127.0.0.1", "advertisedAddress=fe80::1"),
         "configuration",
         "error",
-        "which makes no host:port",
+        "so it cannot be the host in host:port",
         "bkctl doctor --conf {b}/bk_server.conf --only configuration",
     ),
     Fault(

@@ -422,4 +422,4 @@ def test_the_help_of_a_plan_explains_its_columns(run_cli: Run) -> None:
     said = " ".join(run_cli("gc", "plan", "--help").stdout.split())
     for column in ("garbage", "garbage_logs", "logs", "copied", "freed"):
         assert f"'{column}'" in said
-    assert "'reclaimed' is garbage and freed together" in said
+    assert "'reclaimed' is the sum of garbage and freed" in said

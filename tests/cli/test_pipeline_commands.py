@@ -293,5 +293,5 @@ def test_the_help_names_the_jobs_that_read_an_inventory(run_cli: Run) -> None:
         and all(item.name in written or item.may_lack or item.snapshot for item in job.inputs)
     }
     text = " ".join(run_cli("pipeline", "run", "--help").stdout.split())
-    named = text.partition("'inventory' can be a PATH of ")[2].partition(".")[0]
+    named = text.partition(" also take the --out of an 'inventory' as PATH.")[0].rpartition(". ")[2]
     assert set(named.replace(" and ", ", ").split(", ")) == reading

@@ -164,7 +164,7 @@ class _Trial:
         # Of several directories without a cookie their order has to be given by a person; so has a ledger
         # directory without a cookie, a log or a mark, which may be one of an index alone.
         unordered = result.exit_code == 2 and (
-            "no cookie that tells their order" in result.stderr
+            "no cookie with their order" in result.stderr
             or ("no entry log in it" in result.stderr and not self._has_cookies())
         )
         assert unordered or result.exit_code in (0, 1, 3, 4, 6, 7), (words, result.stderr)

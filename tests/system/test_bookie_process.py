@@ -146,7 +146,7 @@ def test_a_running_bookie_is_named_by_whoever_wants_its_directories_or_its_port(
         name = bookie.row["bookie"]
         code, message = refused_start(tmp_path)
         assert code == 4
-        assert f"port {bookie.port} is taken by" in message
+        assert f"port {bookie.port} is in use by" in message
         assert pid in message
         code, message = refused_start(tmp_path, bookieId=name, bookiePort="0")
         assert code == 4

@@ -36,7 +36,7 @@ INSTEAD = {
 EMPTY = (
     "mount the right disk. A cookie in an empty directory would let a lost disk pass for one that has its "
     "data: the bookie would answer 'no such entry' for what was on it. Where the disk is lost for good, "
-    "'bkctl bookie rebuild' makes a new, empty one fit to be filled from the other replicas"
+    "'bkctl bookie rebuild' prepares a new, empty one, which is then filled from the other replicas"
 )
 
 WITHOUT_SOURCE = (

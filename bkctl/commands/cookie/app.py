@@ -77,8 +77,9 @@ def get_command(
 ) -> None:
     """[offline] [online] [reads] Show cookies of directories, VERSION files, dumps or the metadata store.
 
-    An argument that exists on disk is read as a path; otherwise it is taken as a bookie id, which needs a
-    metadata store (or ./bkctl-data). With a store and no TARGET: every cookie in it.
+    An argument that exists on disk is read as a path. Any other argument is a bookie id, which needs a
+    metadata store (or ./bkctl-data). With a store and without TARGET, the command shows every cookie in the
+    store.
 
     Examples:
 

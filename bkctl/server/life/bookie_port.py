@@ -39,6 +39,6 @@ def naming_the_holder(error: StorageError, port: int) -> BkctlError:
         return error
     holder = port_holder(port) or "another process"
     return RefusedError(
-        f"port {port} is taken by {holder}; stop it, or set another bookiePort (for a new bookie: "
-        "the port is part of its id)"
+        f"port {port} is in use by {holder}. Stop that process; or, only for a new bookie, set another "
+        "bookiePort, because the port is part of the bookie's id"
     )

@@ -356,7 +356,9 @@ class BookieService:
             extra={"event": "mode_changed", "read_only": read_only},
         )
         if read_only and not self._wanted_mode.may_be_read_only:
-            self._failed(RefusedError("the disks are full, and readOnlyModeEnabled=false says to stop then"))
+            self._failed(
+                RefusedError("the disks are full, and with readOnlyModeEnabled=false the bookie stops then")
+            )
             return
         if self.bookie is not None:
             self._wanted_mode.note_change(self.bookie)
@@ -367,7 +369,7 @@ class BookieService:
         """Note that the store has lost the session: other sessions see this bookie as down."""
         self.registered = False
         _log.warning(
-            "the metadata session is lost; clients do not choose this bookie until it is back",
+            "the metadata session is lost; clients do not choose this bookie until the session is back",
             extra={"event": "session_lost"},
         )
 
@@ -375,7 +377,7 @@ class BookieService:
         """Note that the store has registered the bookie again."""
         self.registered = True
         _log.warning(
-            "the metadata session is back, the bookie is registered", extra={"event": "session_back"}
+            "the metadata session is back, and the bookie is registered", extra={"event": "session_back"}
         )
         if self._registrar is not None:
             # The store may have registered it with a mode that has changed since.

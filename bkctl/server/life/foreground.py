@@ -64,8 +64,8 @@ def serve(
 def _warn_of_address_space(limit_bytes: int) -> None:
     if limit_bytes != resource.RLIM_INFINITY:
         _log.warning(
-            "the address space is limited to %d MiB (ulimit -v). RocksDB ends the process where it finds no"
-            " room for a thread or a cache, and address space is not memory: limit memory.max instead",
+            "the address space is limited to %d MiB (ulimit -v). RocksDB ends the process if a thread or a"
+            " cache gets no address space. To limit memory, set memory.max of the cgroup instead",
             limit_bytes >> 20,
         )
 

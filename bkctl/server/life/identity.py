@@ -80,9 +80,9 @@ def bookie_id(identity: IdentitySettings, port: int, names: HostNames) -> str:
     address = names.address_of(identity.listening_interface)
     if ipaddress.ip_address(address).is_loopback and not identity.allow_loopback:
         raise RefusedError(
-            f"the bookie's address is {address}, a loopback: bookies of several machines would share the id "
-            f"{address}:{port}. Set listeningInterface=eth0 or advertisedAddress=HOST; or allowLoopback=true "
-            "for a cluster on this machine alone"
+            f"the bookie's address is {address}, a loopback address: bookies on several machines would all "
+            f"have the id {address}:{port}. Set listeningInterface=eth0 or advertisedAddress=HOST. For a "
+            "cluster on this machine alone, set allowLoopback=true"
         )
     if not identity.use_host_name:
         return _host_and_port(address, port, "the interface's address")
@@ -115,15 +115,15 @@ def require_permitted_user(user: str, permitted: Sequence[str]) -> None:
     """Raise RefusedError for a user that is not among ``permittedStartupUsers``."""
     if permitted and user not in permitted:
         raise RefusedError(
-            f"user {user} may not start this bookie; permittedStartupUsers={','.join(permitted)} (files of "
-            "another user could not be written later)"
+            f"user {user} may not start this bookie: permittedStartupUsers={','.join(permitted)}. The "
+            "bookie's usual user could not write the files that another user makes"
         )
 
 
 def _host_and_port(host: str, port: int, origin: str) -> str:
     if ":" in host:
         raise UsageError(
-            f"{origin} {host} holds a colon (an IPv6 address?), which makes no host:port; say "
-            "advertisedAddress=HOSTNAME or bookieId=NAME"
+            f"{origin} {host} has a colon in it (is it an IPv6 address?), so it cannot be the host in "
+            "host:port. Set advertisedAddress=HOSTNAME or bookieId=NAME"
         )
     return check_bookie_id(f"{host}:{port}")

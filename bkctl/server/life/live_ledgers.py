@@ -56,6 +56,6 @@ class LiveLedgers:
         found = self._store.layout.instance_id()
         if found != self._instance_id:
             raise RefusedError(
-                f"the metadata store is of cluster instance {found or 'none'}, this bookie of"
-                f" {self._instance_id or 'none'}: what it says of ledgers counts for nothing here"
+                f"the metadata store is of cluster instance {found or 'none'}, but this bookie of"
+                f" {self._instance_id or 'none'}: the store does not know the ledgers of this bookie"
             )

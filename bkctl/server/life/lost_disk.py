@@ -119,15 +119,15 @@ def find_lost_disk(config: BookieConfig, metadata: MetadataStore, filesystem: Wr
     stored = directories.read_stored(metadata.cookies, candidate_ids(config.identity, port, names))
     if not stored:
         raise RefusedError(
-            "the metadata store has no cookie of this bookie, so that no disk of it was lost: it is a new "
-            "bookie ('bkctl bookie init')"
+            "the metadata store has no cookie of this bookie. So this is a new bookie, which cannot have "
+            "lost a disk: make it with 'bkctl bookie init'"
         )
     wanted = cookie_of(
         bookie_id(config.identity, port, names), config.directories, metadata.layout.instance_id()
     )
     up = [one.bookie for one in stored if one.bookie in metadata.registration.bookies().everyone]
     if up:
-        raise RefusedError(f"bookie {up[0]} is registered: it runs, or its session has not ended yet")
+        raise RefusedError(f"bookie {up[0]} is registered: it still runs, or its session has not ended yet")
     found = directories.examine(filesystem, config.directories, config.storage_kind)
     # As if every directory had its cookie: what else is wrong is said here, in the words of a start.
     decide(wanted, [_with_cookie(one, stored[-1]) for one in found], stored, allow_expansion=False)
@@ -193,8 +193,8 @@ def _of_index_files(
     gone = [path for path in indexes if path in new]
     if gone and not any(path in new for path in ledgers):
         raise RefusedError(
-            f"{gone[0]} is new, and the entry logs are all there: a lost index is rebuilt from them (bkctl "
-            "cookie create, bkctl index rebuild)"
+            f"{gone[0]} is new, but no entry log is lost. Rebuild the index from the entry logs: first "
+            "'bkctl cookie create', then 'bkctl index rebuild'"
         )
     there = tuple(current(path) for path in indexes if path not in new)
     files = LostIndexFiles(
@@ -226,8 +226,9 @@ def _require_empty(filesystem: WritableFileSystem, path: str) -> None:
     names = set(filesystem.names(folder)) - {REPAIRS_NAME}
     if names and MARKER_NAME not in names:
         raise RefusedError(
-            f"{folder}: has no cookie and is not empty ({sorted(names)[0]}); only a new, empty directory is "
-            "filled. If it is this bookie's and only lost its cookie, put that back: bkctl cookie create"
+            f"{folder}: has no cookie, but is not empty ({sorted(names)[0]}). A rebuild needs a new, empty "
+            "directory. If the directory is this bookie's and only its cookie is lost, restore the cookie: "
+            "bkctl cookie create"
         )
 
 
@@ -240,9 +241,9 @@ def _placed(config: BookieConfig, new: Sequence[str]) -> tuple[NewDirectory, ...
         if (path in new) != (index in new):
             there, gone = (index, path) if path in new else (path, index)
             raise RefusedError(
-                f"{gone} is new, and {there}, which belongs to it, is not: a lost index is rebuilt "
-                "from the logs (bkctl cookie create, bkctl index rebuild); of lost logs the index has to be "
-                "emptied, too"
+                f"{gone} is new, but {there}, which belongs to it, is not. If the index is lost, rebuild it "
+                "from the logs: first 'bkctl cookie create', then 'bkctl index rebuild'. If the logs are "
+                "lost, empty the index directory, too"
             )
         if path in new:
             found.append(NewDirectory(path, number, index))

@@ -98,7 +98,7 @@ def initialise(config: BookieConfig) -> NewBookie:
     when its port, which is part of its id, is left to the system.
     """
     if config.identity.port == 0 and config.identity.bookie_id is None:
-        raise RefusedError("bookiePort=0: the id of a new bookie has its port; set bookiePort or bookieId")
+        raise RefusedError("bookiePort=0: the port is part of a new bookie's id; set bookiePort or bookieId")
     filesystem = PosixFileSystem()
     with open_bookie_metadata(config) as metadata:
         decision = decide_cookies(config, metadata, config.identity.port)
@@ -147,15 +147,15 @@ def _delete_cookies(config: BookieConfig) -> None:
         if others:
             raise RefusedError(
                 f"the directories are those of bookie {', '.join(others)}, but the configuration is that of "
-                f"{configured[-1]}: whose cookie is to be removed? Nothing was"
+                f"{configured[-1]}, so it is not clear whose cookie to remove. Nothing was removed"
             )
     # A store that has to be made has no cookie of the bookie: it is another one, or the URI is wrong.
     with open_metadata_store(config.metadata.uri, metadata_settings(config)) as metadata:
         for bookie in own:
             if metadata.registration.registration(bookie) is not None:
                 raise RefusedError(
-                    f"bookie {bookie} is registered: it runs, perhaps on another machine, or was killed a "
-                    "moment ago (its registration ends with its session); nothing was removed"
+                    f"bookie {bookie} is registered: it runs, perhaps on another machine, or it was killed a "
+                    "moment ago (the registration ends with its session). Nothing was removed"
                 )
         for bookie in own:
             stored = metadata.cookies.read_cookie(bookie)
@@ -204,8 +204,8 @@ def registered_http_url(config: BookieConfig) -> str:
             raise ConnectionFailedError(f"bookie {bookie} runs without an HTTP admin (httpServerEnabled)")
     named = " or ".join(own) or "this one"
     raise ConnectionFailedError(
-        f"no bookie is registered as {named}, the name that this configuration gives it: it does not run, or "
-        "another one is meant (--conf, --url)"
+        f"no bookie is registered as {named}, which is its id in this configuration. Start the bookie, or "
+        "name another one with --conf or --url"
     )
 
 

@@ -80,8 +80,8 @@ def refuse_shared_partitions(filesystem: WritableFileSystem, directories: Direct
             device = filesystem.disk_space(current(path)).device
             if device in first:
                 raise RefusedError(
-                    f"{key}: {first[device]} and {path} are on one file system; mount them apart, or allow "
-                    "it with allowMultipleDirsUnderSameDiskPartition=true"
+                    f"{key}: {first[device]} and {path} are on the same file system. Put them on different "
+                    "ones, or allow this with allowMultipleDirsUnderSameDiskPartition=true"
                 )
             first[device] = path
 
@@ -106,8 +106,8 @@ def stamp(filesystem: WritableFileSystem, cookies: CookieStore, decision: Cookie
             cookies.update_cookie(bookie, content, decision.store_version)
     except (AlreadyExistsError, VersionConflictError, NotFoundError) as error:
         raise RefusedError(
-            f"the cookie of bookie {bookie} was changed in the metadata store by somebody else; is a bookie "
-            "of the same id running elsewhere? Start again when that is settled"
+            f"another process has changed the cookie of bookie {bookie} in the metadata store. Check "
+            "whether a bookie with the same id runs elsewhere, then start again"
         ) from error
 
 

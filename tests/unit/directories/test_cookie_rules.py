@@ -114,7 +114,7 @@ def test_present_and_expansion_does_not_excuse_a_known_directory(missing: str) -
     """Java would stamp the journal directory, and forget what was in it."""
     text = refused(facts(missing), STORED, allow_expansion=True)
     assert text.startswith(f"{missing}: no cookie")
-    assert "had before" in text
+    assert "had this directory before" in text
 
 
 SMALLER = cookie_of(BOOKIE, replace(SETTINGS, ledgers=("/a",)), "uuid")
@@ -129,7 +129,7 @@ def test_present_and_a_new_empty_directory_with_expansion_stamps_all() -> None:
 
 def test_present_and_a_new_full_directory_is_refused_in_spite_of_expansion() -> None:
     text = refused(facts("/b", full=("/b",), cookie=SMALLER), OLD, allow_expansion=True)
-    assert text.startswith("/b: a new directory must be empty")
+    assert text.startswith("/b: is not empty, but a new directory must be")
 
 
 def test_a_new_directory_without_expansion_is_refused_and_names_the_key() -> None:
@@ -185,7 +185,10 @@ def test_another_order_of_index_directories_is_refused() -> None:
         (replace(WANTED, journal_dirs="/x"), ("journalDirectories", "has /x", "/j")),
         (replace(WANTED, journal_dirs="/j,/k"), ("journalDirectories",)),
         (replace(WANTED, ledger_dirs="1\t/x"), ("ledgerDirectories", "/x")),
-        (replace(WANTED, ledger_dirs="2\t/b\t/a"), ("another order", "ledgerDirectories=/b,/a")),
+        (
+            replace(WANTED, ledger_dirs="2\t/b\t/a"),
+            ("the order of ledgerDirectories", "ledgerDirectories=/b,/a"),
+        ),
         (replace(WANTED, index_dirs="2\t/i\t/h"), ("indexDirectories", "/i,/h")),
         (Cookie(2, "", "", ""), ("layout 2", "too old", "bookkeeper upgrade")),
     ],

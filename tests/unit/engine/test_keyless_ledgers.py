@@ -122,7 +122,10 @@ def test_behind_an_accepted_loss_no_ledger_that_the_metadata_place_here_is_denie
         assert row is not None
         assert row.fenced
         assert read_or_error(after, 8, range(1)) == [NoLedgerError]
-        assert "of 1 ledger that the metadata place here nothing is left" in caplog.text
+        assert (
+            "the metadata place 1 ledger here of which index and journals have nothing any more"
+            in caplog.text
+        )
 
 
 def test_an_accepted_loss_waits_for_the_answer_of_the_cluster() -> None:

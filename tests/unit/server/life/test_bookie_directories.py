@@ -108,7 +108,7 @@ def test_a_cookie_that_changed_meanwhile_is_refused() -> None:
     place.make_current(filesystem, SETTINGS)
     cookies.stored["h:1"] = Versioned(b"", 2)
     for version in (None, 1):
-        with pytest.raises(RefusedError, match="same id running elsewhere"):
+        with pytest.raises(RefusedError, match="another process has changed the cookie of bookie h:1"):
             place.stamp(filesystem, cookies, CookieDecision(WANTED, (), True, version))
 
 
@@ -116,7 +116,7 @@ def test_a_cookie_that_changed_meanwhile_is_refused() -> None:
 def test_a_layout_older_than_3_is_refused_and_left_alone(name: str) -> None:
     filesystem = MemoryFileSystem({f"/a/{name}": b""})
     for attempt in (place.examine, place.make_current):
-        with pytest.raises(RefusedError, match=rf"^/a: holds {name} itself"):
+        with pytest.raises(RefusedError, match=rf"^/a: holds {name} directly"):
             attempt(filesystem, SETTINGS)
     assert filesystem.status("/a/current") is None
 
@@ -153,7 +153,7 @@ def test_two_directories_of_one_kind_on_one_file_system() -> None:
     place.make_current(filesystem, SETTINGS)
     place.refuse_shared_partitions(filesystem, SETTINGS)
     apart = DirectorySettings(("/j",), ("/a", "/b"), (), False, allow_same_partition=False)
-    with pytest.raises(RefusedError, match="ledgerDirectories: /a and /b are on one file system"):
+    with pytest.raises(RefusedError, match="ledgerDirectories: /a and /b are on the same file system"):
         place.refuse_shared_partitions(filesystem, apart)
     one_each = DirectorySettings(("/j",), ("/a",), (), False, allow_same_partition=False)
     place.refuse_shared_partitions(filesystem, one_each)

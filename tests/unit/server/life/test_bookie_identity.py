@@ -94,7 +94,7 @@ def test_refused_ids(text: str) -> None:
     "identity", [PLAIN, replace(PLAIN, advertised_address="::1"), replace(PLAIN, advertised_address="h:1")]
 )
 def test_an_address_with_colons_makes_no_id(identity: IdentitySettings) -> None:
-    with pytest.raises(UsageError, match="holds a colon"):
+    with pytest.raises(UsageError, match="has a colon in it"):
         bookie_id(identity, 1, Names("fe80::1"))
 
 
@@ -125,7 +125,7 @@ def test_candidates_look_past_loopback_and_past_what_has_no_address() -> None:
 def test_only_permitted_users_start_it() -> None:
     require_permitted_user("bk", ())
     require_permitted_user("bk", ("root", "bk"))
-    with pytest.raises(RefusedError, match="user me may not start this bookie; permittedStartupUsers=bk"):
+    with pytest.raises(RefusedError, match="user me may not start this bookie: permittedStartupUsers=bk"):
         require_permitted_user("me", ("bk",))
 
 

@@ -31,5 +31,5 @@ def test_the_ledgers_of_a_bookie_are_those_that_name_it_in_any_segment(cluster: 
 
 
 def test_another_cluster_says_nothing_about_the_ledgers_of_a_bookie(cluster: DrainedCluster) -> None:
-    with pytest.raises(RefusedError, match="counts for nothing here"):
+    with pytest.raises(RefusedError, match="does not know the ledgers of this bookie"):
         list(LiveLedgers(cluster.store, "a", "another instance").kept_here())

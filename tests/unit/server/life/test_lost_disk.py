@@ -344,7 +344,7 @@ def test_over_index_files_a_lost_index_alone_is_rebuilt_from_the_logs(machine: M
 
 
 def test_a_bookie_that_nobody_knows_and_one_that_is_another(machine: Machine) -> None:
-    with pytest.raises(RefusedError, match="it is a new bookie"):
+    with pytest.raises(RefusedError, match="this is a new bookie"):
         find_lost_disk(configuration(bookieId="new:3181"), machine.store, machine.fs)
     with pytest.raises(RefusedError, match="ledgerDirectories"):
         find_lost_disk(configuration(ledgerDirectories="/l0,/l2"), machine.store, machine.fs)

@@ -109,7 +109,7 @@ def give_file(machine: Machine, directory: str, ledger: int, header: FileInfoHea
 
 def test_a_bookie_that_is_registered_is_refused(machine: Machine) -> None:
     machine.store.registration.register(ME, RegistrationMode.READ_ONLY, b"")
-    with pytest.raises(RefusedError, match="is registered: it runs"):
+    with pytest.raises(RefusedError, match="is registered: it still runs"):
         machine.find()
 
 
@@ -137,7 +137,7 @@ def test_each_of_several_new_directories_has_to_be_empty() -> None:
         machine = placed(ledgers=("/l0", "/l1"))
         machine.fs.make_directories(f"{full}/current")
         machine.fs.replace(f"{full}/current/0.log", b"x")
-        with pytest.raises(RefusedError, match=f"{full}/current: has no cookie and is not empty"):
+        with pytest.raises(RefusedError, match=f"{full}/current: has no cookie, but is not empty"):
             machine.find()
 
 
@@ -153,7 +153,7 @@ def test_half_of_a_directory_is_refused() -> None:
         machine = give_cookies(placed(ledgers=("/l0", "/l1"), indexes=("/i0", "/i1")), "/j", *there)
         gone = "/i1" if "/l1" in there else "/l1"
         with pytest.raises(
-            RefusedError, match=f"{gone} is new, and {there[-1]}, which belongs to it, is not"
+            RefusedError, match=f"{gone} is new, but {there[-1]}, which belongs to it, is not"
         ):
             machine.find()
 
@@ -547,5 +547,5 @@ def test_a_start_says_that_a_rebuild_was_cut_off(machine: Machine) -> None:
     next(machine.rebuild().steps(RebuiltRows()))()
     wanted = cookie_of(ME, directories, machine.store.layout.instance_id())
     stored = read_stored(machine.store.cookies, [ME])
-    with pytest.raises(RefusedError, match=r"/l1: no cookie .*: a rebuild .* was cut off"):
+    with pytest.raises(RefusedError, match=r"/l1: no cookie .*: `bkctl bookie rebuild` .* was interrupted"):
         decide(wanted, examine(machine.fs, directories), stored, allow_expansion=False)
