@@ -15,6 +15,7 @@ from bkctl.engine.replay_report import ReplayReport
 from bkctl.engine.replayed_directory import ReplayedDirectory
 from bkctl.engine.replayed_ledgers import ReplayedLedgers
 from bkctl.engine.second_keys import ReplayedFile
+from bkctl.reporting import counted
 from bkctl.scan.journal_ends import JournalEnds
 from bkctl.scan.lost_marks import ALL_GONE
 from bkctl.vfs import FileSystem
@@ -99,9 +100,9 @@ def missing_journals(ids: Sequence[int]) -> Iterator[tuple[int, str]]:
     for before, behind in pairwise(ids):
         if behind != before + 1:
             count = behind - before - 1
+            between = f"between {journal_name(before)} and {journal_name(behind)}"
             gone = journal_name(before + 1) + (f" to {journal_name(behind - 1)}" if count > 1 else "")
             yield (
                 behind,
-                f"{gone}: {count} journal{'s' * (count > 1)} between {journal_name(before)} and"
-                f" {journal_name(behind)} {'are' if count > 1 else 'is'} gone",
+                f"{gone}: {counted(count, f'journal {between} is', f'journals {between} are')} gone",
             )

@@ -70,8 +70,8 @@ from bkctl.scan.journal import JournalScan
 from bkctl.vfs import FileSystem
 
 _log = logging.getLogger(__name__)
-_HALF_REBUILT = "says that an index rebuild was cut off which puts it back (run that again)"
-_CUT_OFF = "says that a start which accepted this was cut off (remove that file once the index is back)"
+_HALF_REBUILT = "shows that an index rebuild which restores it was interrupted (run it again)"
+_CUT_OFF = "shows that a start which accepted this was interrupted (remove that file when the index is back)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +105,22 @@ class LostIndex:
         """The description of what is wrong, in one sentence without an end."""
         names = " and ".join(f"{name} is {state}" for name, state in sorted(self.databases.items()))
         if self.shows:
-            return f"{self.place.databases}: {names}, while {self.log} {self.shows}: the index was lost"
+            return f"{self.place.databases}: {names}, but {self.log} {self.shows}: the index was lost"
         if self.ledger is None:
             return (
-                f"{self.place.databases}: {names}, and so are the logs, while {self.log} has databases that"
-                " were in use, before which those of all ledger directories were made: the index was lost"
+                f"{self.place.databases}: {names}, and so are the logs, but {self.log} has databases that"
+                " were in use, and the databases of all ledger directories were made before that: the index"
+                " was lost"
             )
         if self.logs_lost:
             return (
-                f"{self.place.databases}: {names}, and so are the logs, while {self.log} has records in"
-                f" front of the last mark, which were in both (ledger {self.ledger}, entry {self.entry} is"
-                " one): the index was lost"
+                f"{self.place.databases}: {names}, and so are the logs, but {self.log} has records before"
+                f" the last mark, which were in both (such as ledger {self.ledger}, entry {self.entry}): the"
+                " index was lost"
             )
         return (
-            f"{self.place.databases}: {names}, while {self.log} holds records that no journal holds (ledger"
-            f" {self.ledger}, entry {self.entry} is one): the index was lost"
+            f"{self.place.databases}: {names}, but {self.log} holds records that no journal holds (such as"
+            f" ledger {self.ledger}, entry {self.entry}): the index was lost"
         )
 
     def rebuild(self, filesystem: FileSystem) -> tuple[str, ...]:

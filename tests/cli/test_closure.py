@@ -115,7 +115,7 @@ def test_the_commands_that_rename_a_bookie_are_taken_in_their_order(run_cli: Run
     words = ("doctor", "--conf", bench.bookie.conf, "-o", "json", "--only", "cookies")
     (row,) = json_rows(run_cli(*words).stdout)
     assert (row["kind"], row["commands"]) == ("renamed_bookie", [])
-    commands = row["instead"].partition(" all the same: ")[2].partition("; then start it")[0]
+    commands = row["instead"].partition(" nevertheless: ")[2].partition("; then start it")[0]
     flow = commands.split(" && ")
     assert [line.split()[2] for line in flow] == ["generate", "update", "create", "delete"]
     for line in flow:

@@ -278,7 +278,7 @@ FAULTS = (
         an_unmounted_disk,
         "directories",
         "error",
-        "the configuration names it, and it is not there",
+        "the configuration names it, but it is missing",
         "bkctl doctor --conf {b}/bk_server.conf --only directories",
     ),
     Fault(
@@ -286,7 +286,7 @@ FAULTS = (
         lambda bookie: the_journal(bookie).unlink(),
         "marks",
         "error",
-        "1a1fe14808f.txn, which the last mark names, is gone; there is no journal at all",
+        "1a1fe14808f.txn, which the last mark names, is gone, and there is no other journal",
         "bkctl bookie start --conf {b}/bk_server.conf --accept-loss",
     ),
     Fault(
@@ -310,7 +310,7 @@ FAULTS = (
         lambda bookie: the_journal(bookie).replace(bookie.journal / "1a1fe14809f.txn"),
         "marks",
         "error",
-        "1a1fe14808f.txn, which the last mark names, is gone, and there is 1 newer journal",
+        "1a1fe14808f.txn, which the last mark names, is gone, but there is 1 newer journal",
         "bkctl bookie start --conf {b}/bk_server.conf --accept-loss",
     ),
     Fault(
@@ -326,7 +326,7 @@ FAULTS = (
         databases_gone,
         "databases",
         "error",
-        "ledgers is gone and locations is gone, while",
+        "ledgers is gone and locations is gone, but",
         "bkctl index rebuild {b}/ledgers --storage db",
     ),
     Fault(
@@ -334,7 +334,7 @@ FAULTS = (
         databases_emptied,
         "databases",
         "error",
-        "ledgers is empty and locations is empty, while",
+        "ledgers is empty and locations is empty, but",
         "bkctl index rebuild {b}/ledgers",
     ),
     Fault(
@@ -350,7 +350,7 @@ FAULTS = (
         lambda bookie: (bookie.ledgers / "locations.bkctl-rebuild").mkdir(),
         "leftovers",
         "warning",
-        "an index rebuild that was cut off",
+        "an index rebuild that was interrupted",
         "bkctl index rebuild {b}/ledgers/current",
     ),
     Fault(
@@ -358,7 +358,7 @@ FAULTS = (
         mark_beyond_data,
         "marks",
         "error",
-        "the last mark is at 1073741824, the journal's records end at 458752",
+        "the last mark is at 1073741824, but the journal's records end at 458752",
         "bkctl journal verify {b}/journal/current/1a1fe14808f.txn",
     ),
     Fault(
@@ -366,7 +366,7 @@ FAULTS = (
         mark_in_zeros,
         "marks",
         "error",
-        "the last mark is at 1048576, the journal's records end at ",
+        "the last mark is at 1048576, but the journal's records end at ",
         "bkctl journal verify {b}/journal/current/1a1fe14808f.txn",
     ),
     Fault(
@@ -462,7 +462,7 @@ FAULTS = (
         in_ledgers("7.log.compacting", b""),
         "leftovers",
         "warning",
-        "the target of a compaction that was cut off",
+        "the target of an interrupted compaction",
         "bkctl gc run {b}/ledgers/current",
     ),
     Fault(
@@ -470,7 +470,7 @@ FAULTS = (
         in_ledgers("lastId", b"0\n"),
         "last_id",
         "warning",
-        "0 (0) while log 2 (2) is there",
+        "0 (0), but there is a log 2 (2)",
         "bkctl entrylog list {b}/ledgers/current",
     ),
     Fault(
@@ -478,7 +478,7 @@ FAULTS = (
         in_conf("0.99", "0.001"),
         "disks",
         "error",
-        "the disk is full, the bookie turns read-only",
+        "the disk is full, so the bookie becomes read-only",
         "bkctl gc plan {b}/ledgers/current",
     ),
     Fault(

@@ -138,7 +138,7 @@ def test_an_entry_in_quarantine_that_the_metadata_do_not_place_here_is_a_note(
     found = {row["kind"]: row for row in rows}
     assert "salvaged_location" not in found
     assert found["misplaced_ledger"]["severity"] == "note"
-    assert "or not these entries" in found["misplaced_ledger"]["found"]
+    assert "or these entries of it" in found["misplaced_ledger"]["found"]
 
 
 def dumped(run_cli: Run, bookie: DoctoredBookie) -> Path:

@@ -19,6 +19,6 @@ def test_a_rebuild_of_a_disk_that_was_cut_off_is_no_case_for_the_cookie_alone(
     ):
         _, rows, _ = examined(run_cli, *words, "--only", "cookies")
         (row,) = (row for row in rows if row["kind"] == "missing_cookie")
-        assert "rebuild was cut off" in row["found"]
+        assert "rebuild was interrupted" in row["found"]
         assert row["next"] == following
         assert "cookie create" not in str(row)

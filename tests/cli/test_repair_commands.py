@@ -136,13 +136,13 @@ def test_what_worked_between_two_repairs_ends_the_chain_there(run_cli: Run, book
     before = content(bookie.root)
     assert forwards(run_cli, bookie).exit_code == 1
     listed = rows(run_cli("repair", "log", bookie.root, "-o", "json"))
-    assert "has worked on the directories" in listed[0]["why_not"]
+    assert "the directories have changed since the repair" in listed[0]["why_not"]
     assert listed[1]["why_not"] is None
     assert undo(run_cli, bookie, "--yes").exit_code == 0
     assert content(bookie.root) == before
     refused = undo(run_cli, bookie, "--yes")
     assert refused.exit_code == 4
-    assert "has worked on the directories" in refused.stderr
+    assert "the directories have changed since the repair" in refused.stderr
     assert content(bookie.root) == before
 
 
@@ -153,11 +153,11 @@ def test_behind_a_start_it_is_refused_with_the_reason(run_cli: Run, bookie: Trut
     after = content(bookie.root)
     refused = undo(run_cli, bookie, "--yes")
     assert refused.exit_code == 4
-    assert "something has worked on the directories since" in refused.stderr
+    assert "the directories have changed since the repair" in refused.stderr
     assert str(bookie.root) in refused.stderr
     assert content(bookie.root) == after
     (listed,) = rows(run_cli("repair", "log", bookie.root, "-o", "json"))
-    assert "has worked" in listed["why_not"]
+    assert "have changed since the repair" in listed["why_not"]
     assert (
         rows(run_cli("repair", "forget", bookie.root, "--yes", "-o", "json"))[0]["number"] == listed["number"]
     )
@@ -205,7 +205,7 @@ def test_only_the_directories_of_one_record_have_to_be_named(run_cli: Run, booki
     assert run_cli("lastmark", "set", bookie.root, *BACK).exit_code == 0
     refused = run_cli("repair", "undo", bookie.current(0), "--yes")
     assert refused.exit_code == 4
-    assert "the repair is about this, too" in refused.stderr
+    assert "the repair has changed this path, too" in refused.stderr
     named = (bookie.current(0), bookie.current(1), bookie.journal)
     assert run_cli("repair", "undo", *named, "--yes").exit_code == 0
     assert content(bookie.root) == before

@@ -149,7 +149,7 @@ def test_what_is_not_back_keeps_the_record(
         patch.setattr(repair_undo, "put_back_database", lambda *_: None)
         done = run_cli("repair", "undo", root, "--yes")
     assert done.exit_code == 4, done.stderr
-    assert "is not undone" in done.stderr
+    assert "could not be undone" in done.stderr
     assert list(root.rglob("repair.json"))
     assert run_cli("repair", "undo", root, "--yes").exit_code == 0
     assert content(root) == before

@@ -120,7 +120,7 @@ def test_a_number_tells_two_bookies_apart(run_cli: Run, made: TruthfulBookie, tm
     done = run_cli("repair", "undo", tmp_path, "--number", number, "--yes")
     if done.exit_code == 4:
         # Both were made within one second.
-        assert "name one bookie's directories" in done.stderr
+        assert "Name the directories of one bookie" in done.stderr
         done = undo(run_cli, one, "--number", number)
     assert done.exit_code == 0, done.stderr
     assert content(one.root) == before

@@ -100,7 +100,7 @@ def test_a_plan_is_made_and_run_across_a_start_of_the_bookie(
         assert first.exit_code == 3, first.stderr
         ends = from_ndjson(first.stdout)
         assert [row["exit_code"] in (0, 1) for row in ends] == [True] * (len(rows) - 1) + [False]
-        assert "start it" in first.stderr
+        assert "start the bookie" in first.stderr
         with bookie():
             second = run_cli("repair", "run", plan, "--yes")
             assert second.exit_code == 0, second.stderr
@@ -224,7 +224,7 @@ def test_a_plan_says_that_damaged_logs_are_left_to_the_next_one() -> None:
     index = {"kind": "unreadable_database", "dir": "/b", "path": "/b/ledgers", "commands": [rebuild]}
     (row,) = in_order([log, {**index, "instead": None}])
     assert row["commands"] == [[*rebuild[:-1], "--accept-loss", "--yes"]]
-    assert row["instead"].startswith("the damaged logs are salvaged behind it: make a plan again")
+    assert row["instead"].startswith("after this step the damaged logs are salvaged: then make a new plan")
 
 
 def test_what_a_plan_prints_is_not_taken_for_one(run_cli: Run, tmp_path: Path) -> None:
@@ -498,7 +498,7 @@ def test_findings_of_an_examination_that_did_not_end_make_no_plan(
     plan = tmp_path / "plan.json"
     done = run_cli("repair", "plan", bookie.root, "--out", plan)
     assert done.exit_code == 7
-    assert "did not come to its end" in done.stderr
+    assert "failed before its end" in done.stderr
     assert not plan.exists()
 
 

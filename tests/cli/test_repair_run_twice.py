@@ -33,7 +33,7 @@ def test_a_second_run_is_refused_while_the_first_holds_the_plan(run_cli: Run, tm
     with held_plan(str(plan)):
         refused = run_cli("repair", "run", plan, "--yes")
     assert refused.exit_code == 4, refused.stderr
-    assert f"{plan}: is run by " in refused.stderr
+    assert f"{plan}: is being run by " in refused.stderr
     assert not Path(f"{plan}.log").exists()
     assert log.read_bytes() == data
     assert run_cli("repair", "run", plan, "--yes").exit_code in (1, 3)

@@ -125,7 +125,7 @@ COOKIE_DIFF: tuple[Case, ...] = (
         "instance_id",
         every_cookie(lambda cookie: replace(cookie, instance_id="another")),
         mend=instance_of_store,
-        instead="correct metadataServiceUri",
+        instead="if metadataServiceUri names another cluster",
     ),
     Case("cookie in file", remove("VERSION")),
     Case("cookie in file", emptied, mend=bring_back, instead="mount the right disk"),

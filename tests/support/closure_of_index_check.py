@@ -381,7 +381,7 @@ INDEX_CHECK: tuple[Case, ...] = (
     ),
     Case(Kind.PENDING_REPLAY.value, made(in_the_journal), folder, lasting=True, instead="the next start"),
     Case(Kind.LEDGER_WITHOUT_ENTRIES.value, made(lambda bookie: bookie.ledger(50)), folder, lasting=True),
-    Case(Kind.LIMBO.value, made(in_limbo), folder, lasting=True, instead="only when they are back"),
+    Case(Kind.LIMBO.value, made(in_limbo), folder, lasting=True, instead="only when the entries are back"),
     Case(Kind.INTEGRITY_FLAG.value, made(asked_for_a_check), folder, lasting=True),
     Case(Kind.LEAKED_LOCATION.value, made(leaked), folder, lasting=True),
     Case(Kind.POSITION_UNKNOWN.value, made(without_cookies, count=2), folder, mend=cookies_made),
@@ -393,6 +393,6 @@ INDEX_CHECK: tuple[Case, ...] = (
         and_then(unchanged, doubted),
         folder,
         lasting=True,
-        instead="rebuild it once more with metadata",
+        instead="rebuild the index once more with metadata",
     ),
 )

@@ -13,41 +13,41 @@ from bkctl.scan.directory import COOKIE_NAME, current
 from bkctl.vfs import FileSystem
 
 _PLACES = (
-    "no command moves directories: mount them where the cookie says, or name them in the configuration as "
-    "the cookie does, in its order; a ledger is found by the place of its directory in that order"
+    "no command moves directories. Mount them where the cookie says, or name them in the configuration as "
+    "the cookie does, in the same order: the bookie finds a ledger by the position of its directory"
 )
 
 #: How a person ends a difference in a field. No command can, because it cannot know which cookie is right.
 INSTEAD = {
     "bookie_host": (
-        "where the directories are this bookie's, give it its name back (bookieId, or the address, interface "
-        "and port that made it); where they are another bookie's, mount the right disk"
+        "if the directories are this bookie's, configure its old id again (bookieId, or the address, "
+        "interface and port from which it was made); if they are another bookie's, mount the right disk"
     ),
     "journal_dirs": _PLACES,
     "ledger_dirs": _PLACES,
     "index_dirs": _PLACES,
     "instance_id": (
-        "correct metadataServiceUri, where it names another cluster; where the cluster was formatted, empty "
-        "the directories ('bkctl bookie format') and the bookie joins it as a new one: its ledgers are gone"
+        "if metadataServiceUri names another cluster, correct it. If the cluster was formatted, its ledgers "
+        "are gone: empty the directories ('bkctl bookie format'), and the bookie joins as a new one"
     ),
     "layout_version": "upgrade the directory with BookKeeper's own `bookkeeper upgrade --upgrade`",
 }
 
 EMPTY = (
-    "mount the right disk. A cookie in an empty directory would let a lost disk pass for one that has its "
-    "data: the bookie would answer 'no such entry' for what was on it. Where the disk is lost for good, "
+    "mount the right disk. Do not put a cookie into an empty directory: the lost disk would look complete, "
+    "and the bookie would answer 'no such entry' for its entries. If the disk is lost for good, "
     "'bkctl bookie rebuild' prepares a new, empty one, which is then filled from the other replicas"
 )
 
 WITHOUT_SOURCE = (
-    "no directory has a cookie to take: make one of the configuration ('bkctl cookie generate --conf FILE "
-    "--out cookie') once it is certain that the directories and the metadata are this bookie's, and store it "
-    "with 'bkctl cookie create'"
+    "no directory has a cookie that could be copied. When it is certain that the directories and the "
+    "metadata are this bookie's, make a cookie from the configuration ('bkctl cookie generate --conf FILE "
+    "--out cookie'), and store it with 'bkctl cookie create'"
 )
 
 NOT_STORED = (
-    "only where the cookie was removed by mistake: of a bookie that was decommissioned, empty the "
-    "directories ('bkctl bookie format') and start it as a new one"
+    "only if the cookie was removed by mistake. If the bookie was decommissioned, empty its directories "
+    "('bkctl bookie format') and start it as a new one"
 )
 
 
@@ -84,9 +84,9 @@ def of_renamed(
     )
     listed = " && ".join(bkctl_line(*words) for words in flow)
     return not_ended(
-        f"say bookieId={old} in the configuration, or give the bookie the address and port of before: the "
-        f"metadata of its ledgers names {old}, and under another id no client finds what is on it. To make "
-        f"it bookie {new} all the same: {listed}; then start it, and its ledgers follow by "
+        f"set bookieId={old} in the configuration, or give the bookie its old address and port: the metadata "
+        f"of its ledgers names {old}, and under another id no client finds its entries. To make it bookie "
+        f"{new} nevertheless: {listed}; then start it, and change its ledgers by "
         f"{bkctl_line('bookies', 'replace-id', old, new, *options)}",
         *look,
     )

@@ -16,20 +16,20 @@ from bkctl.config.server_keys.disks import USAGE_THRESHOLD, USAGE_WARN_THRESHOLD
 from bkctl.reporting import counted
 
 _FULL_SHARE = 0.8
-_STATE = "its log says why; stop it, examine its directories ('bkctl doctor --conf FILE') and start it again"
+_STATE = "the bookie's log says why; stop it, examine it ('bkctl doctor --conf FILE') and start it again"
 _FULL = (
-    "the command collects what is deleted, and compacts; what is alive needs a larger disk or more bookies. "
-    "The bookie becomes writable by itself when there is room"
+    "the command collects deleted ledgers, and compacts. Live data needs a larger disk or more bookies. The "
+    "bookie becomes writable by itself when there is room"
 )
-_SLOW = "the command shows which stage is slow; a count stays until the bookie is started again"
+_SLOW = "the command shows which stage is slow; the count stays until the bookie is started again"
 _FLUSHES = (
-    "make room, or replace the disk, as the bookie's log says; a count stays until the bookie is "
-    "started again"
+    "make room, or replace the disk; the bookie's log says which is needed. The count stays until the bookie "
+    "is started again"
 )
-_STOPPED = "the command collects once more, and shows what stops it"
+_STOPPED = "the command collects once more, and shows what stops the collection"
 _UNREGISTERED = (
-    "a bookie registers again by itself when the metadata store answers it; one that does not is to be "
-    "stopped and started"
+    "a bookie registers again by itself when the metadata store answers. If it does not, stop it and start "
+    "it again"
 )
 _COUNTERS = {
     Kind.HELD_DELETIONS: "make sure that the metadata store is the right one and the ledgers are deleted; "
@@ -114,8 +114,8 @@ def _queues(bookie: LiveBookie) -> Iterator[Finding]:
                 "queues",
                 Kind.REJECTED_REQUESTS,
                 Severity.WARNING,
-                f"the {name} stage has rejected {rejected} since the bookie started: clients were told to "
-                "come back, and may have changed their ensembles",
+                f"the {name} stage has rejected {counted(rejected, 'request')} since the bookie started: "
+                "clients had to try again, and may have changed their ensembles",
                 "no rejected requests",
                 following,
                 count=rejected,
@@ -130,7 +130,7 @@ def _flushes(bookie: LiveBookie) -> Iterator[Finding]:
                 "flushes",
                 Kind.FAILED_FLUSHES,
                 Severity.ERROR,
-                f"{counted(failures, 'flush', 'flushes')} failed: the write cache does not drain, "
+                f"{counted(failures, 'flush', 'flushes')} failed: the write cache stays full, and "
                 "journals are not trimmed",
                 "no failed flush",
                 following,
@@ -143,7 +143,7 @@ def _flushes(bookie: LiveBookie) -> Iterator[Finding]:
             "flushes",
             Kind.FAILED_CHECKPOINTS,
             Severity.ERROR,
-            f"{counted(failed, 'checkpoint')} failed: the last mark stays, journals are not trimmed",
+            f"{counted(failed, 'checkpoint')} failed: the last mark stays, and journals are not trimmed",
             "no failed checkpoint",
             following,
             count=failed,
@@ -189,7 +189,7 @@ def _passes(bookie: LiveBookie) -> Iterator[Finding]:
                 "gc",
                 Kind.LOG_SET_ASIDE,
                 Severity.ERROR,
-                f"a damaged entry log was set aside, what is in it is not collected: {aside.get('reason')}",
+                f"a damaged entry log was set aside, so its garbage is not collected: {aside.get('reason')}",
                 "entry logs that can be read",
                 of_damaged_log(path),
                 dir=directory,
@@ -228,7 +228,7 @@ _GC_COUNTERS: tuple[tuple[Kind, str, tuple[str, ...], str, str, tuple[str, ...]]
         Kind.HELD_DELETIONS,
         "held_deletions",
         ("ledger",),
-        "the deletion of {} is held back: is so much really deleted, or is the metadata store another one?",
+        "the deletion of {} is held back: confirm that they were really deleted, or check the metadata store",
         "no deletion that waits for a confirmation",
         ("--confirm-deletions",),
     ),
@@ -307,7 +307,7 @@ def _registration(bookie: LiveBookie) -> Iterator[Finding]:
             Kind.UNKNOWN_ADDRESS,
             Severity.WARNING,
             f"no bookie in {cluster.uri} has registered the HTTP address {bookie.url}: its session is lost, "
-            "it is known by another address, or that is another cluster",
+            "or it registered another address, or this is another cluster",
             "a registration with this address",
             following,
         )
@@ -317,8 +317,8 @@ def _registration(bookie: LiveBookie) -> Iterator[Finding]:
             "registration",
             Kind.NOT_REGISTERED,
             Severity.ERROR,
-            f"bookie {cluster.bookie} answers and is not registered in {cluster.uri}: no client "
-            "chooses it. Its session is lost, or that is another cluster",
+            f"bookie {cluster.bookie} answers, but is not registered in {cluster.uri}, so no client chooses "
+            "it. Its session is lost, or this is another cluster",
             "a registration while the bookie runs",
             following,
         )

@@ -119,4 +119,4 @@ def _space_of(fs: FileSystem, current_dir: str) -> IndexSpace:
     for space in index_spaces(fs, [inspect_directory(fs, current_dir)]):
         if normpath(current_dir) in map(normpath, space.log_dirs):
             return space
-    raise RefusedError(f"{current_dir}: which index speaks of its logs cannot be told")
+    raise RefusedError(f"{current_dir}: it is not clear which index its logs belong to")

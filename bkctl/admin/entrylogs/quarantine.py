@@ -131,8 +131,8 @@ def plan_release(fs: FileSystem, place: LogPlace) -> Move:
     (known,) = (each for each in quarantined_logs(fs, place.current_dir) if each.log.log_id == log_id)
     if known.is_salvaged:
         raise RefusedError(
-            f"{place.log.path}: its records were copied to another log, which the index names now: it is of"
-            " no use in its old place. 'bkctl repair undo' goes back behind that"
+            f"{place.log.path}: its records were copied to another log, to which the index points now. So the"
+            " log is not needed in its old place. To go back, use 'bkctl repair undo'"
         )
     refuse_taken(fs, place.path_in_use)
     manifest = join(place.quarantine_dir, manifest_name(log_id))

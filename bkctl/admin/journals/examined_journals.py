@@ -98,10 +98,10 @@ def _refuse_wrong_end(salvaged: SalvagedJournal, places: RecordPlaces, marked: i
     is_short = not places.has_padding and max(places.end, marked) < stated
     if is_short or (places.moved and places.end > stated):
         raise RefusedError(
-            f"{salvaged.journal.path}: without the damage its records would end at {places.end}, and the "
-            f"next journal says that they end at {stated}: no start would take the copy. Bring the file back "
-            "from before; if there is no copy of it, 'bkctl bookie start --accept-loss' replays what can be "
-            "read, and puts every ledger of the journal into limbo"
+            f"{salvaged.journal.path}: without the damage its records would end at {places.end}, but the "
+            f"next journal says that they end at {stated}. So no start would accept the copy. Bring an "
+            "undamaged copy of the file back. Without one, 'bkctl bookie start --accept-loss' replays all "
+            "readable records, and puts every ledger of the journal into limbo"
         )
 
 

@@ -252,8 +252,8 @@ def _gone_between(place: JournalPlace, mark: LastMark) -> list[int]:
         if behind - before > _EMPTY_JOURNALS_MAX:
             raise RefusedError(
                 f"{place.directory.path}: {behind - before - 1} journals between {journal_name(before)} and "
-                f"{journal_name(behind)} are gone; that many are not made again: is one of the two another "
-                "bookie's?"
+                f"{journal_name(behind)} are gone. This is too many to replace: check whether one of the two "
+                "is another bookie's"
             )
         gone += range(before + 1, behind)
     return gone

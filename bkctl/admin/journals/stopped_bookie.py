@@ -71,7 +71,7 @@ class StoppedBookie:
             return self._place_at(directory)
         if journal_id == 0:
             if len(self.journals) > 1:
-                raise UsageError("several journal directories: name one of them with --journal-dir")
+                raise UsageError("there are several journal directories: name one of them with --journal-dir")
             return self.journals[0]
         found = [
             place
@@ -99,7 +99,7 @@ class StoppedBookie:
             if home_of(abspath(place.directory.path)) == wanted:
                 return place
         names = ", ".join(place.directory.path for place in self.journals)
-        raise NotFoundError(f"{directory}: no journal directory of the bookie, which are {names}")
+        raise NotFoundError(f"{directory}: not a journal directory of the bookie; these are {names}")
 
     def mark(self, fs: FileSystem, place: JournalPlace) -> LastMark:
         """Return the mark that counts for a journal directory: the highest that can be read."""
@@ -162,7 +162,7 @@ def _journal_places(space: IndexSpace, cookie: Cookie | None) -> tuple[JournalPl
         if set(places) != set(range(count)):
             listed = ", ".join(each.path for each in found)
             raise RefusedError(
-                f"which journal directory is which cannot be told: {listed}, not {', '.join(named)}"
+                f"the journal directories {listed} do not fit those of the cookie, {', '.join(named)}"
             )
         found = [each for _, each in sorted(zip(places, found, strict=True), key=itemgetter(0))]
     return tuple(JournalPlace(each, number, count) for number, each in enumerate(found))

@@ -19,21 +19,22 @@ LOG_INSTEAD = (
 
 #: Said before a log is salvaged into which rows of an index point.
 SALVAGE_FIRST = (
-    "if there is a good copy of the log, bring it back instead. The salvage copies what digests, rows and "
-    "sizes prove, lists the rest and puts only the ledgers of that into limbo; a rebuild of the index is "
-    "refused as long as the log is damaged"
+    "if there is a good copy of the log, bring it back instead. The salvage copies the records that "
+    "digests, rows and sizes prove, lists the others and puts only their ledgers into limbo. A rebuild of "
+    "the index is refused as long as the log is damaged"
 )
 
 JOURNAL_INSTEAD = (
-    "bring the file back from a copy, if there is one. In front of the last mark nothing of it is replayed, "
-    "and the bookie trims it by and by; behind the mark the next start is refused, or, where only digests "
-    "of whole records fail, may put ledgers into limbo: 'bkctl journal salvage' copies what can be read to a "
-    "fresh directory, lists what is lost and puts its ledgers into limbo"
+    "bring the file back from a copy, if there is one. Damage before the last mark does no harm: nothing of "
+    "it is replayed, and the bookie removes the file later. Because of damage after the mark, the next start "
+    "is refused; if only digests of whole records fail, it may put ledgers into limbo. 'bkctl journal "
+    "salvage' copies all readable records to a fresh directory, lists the losses and puts their ledgers into "
+    "limbo"
 )
 
 _UNCHECKED_INSTEAD = (
-    "give what the digests of the other entries need: --metadata FILE|URI for their "
-    "types, or --password-file FILE for MACs; stderr says which of these is lacking"
+    "give what the digests of the other entries need: --metadata FILE|URI for their types, or "
+    "--password-file FILE for MACs; stderr says which of these is missing"
 )
 
 _OF_LOGS = {

@@ -40,8 +40,8 @@ def check_bound(fs: FileSystem, plan: Plan, begun: Iterable[Step]) -> None:
         if was.bookie is None and (may_be_new or (now.bookie, now.instance) in known):
             continue
         raise RefusedError(
-            f"{was.path}: the plan was made for {_named(was)}, and this is {_named(now)}: bring the right"
-            " disk back, or make a new plan"
+            f"{was.path}: the plan was made for {_named(was)}, but this is {_named(now)}. Bring the right "
+            "disk back, or make a new plan"
         )
 
 

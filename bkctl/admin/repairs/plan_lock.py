@@ -29,4 +29,4 @@ def _lock(descriptor: int, path: str) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = flock_holder(path)
-            raise RefusedError(f"{path}: is run by {holder}; wait for it to end, or stop it") from None
+            raise RefusedError(f"{path}: is being run by {holder}; wait for its end, or stop it") from None

@@ -243,9 +243,9 @@ def advice(step: Step, code: int) -> str:
     if _is_done(step.verb, code):
         return ""
     if code == _GONE:
-        return "what it is about is not there: bring it back, or make a new plan"
+        return "a file or directory of this step is missing: bring it back, or make a new plan"
     if step.needs is Needs.STOPPED and code == _REFUSED:
-        return "it needs the bookie stopped: stop it, if it runs; else see what the command says"
+        return "it needs a stopped bookie: stop the bookie if it runs, else read the command's message"
     if step.needs is Needs.RUNNING and code in (_PARTLY, _NO_ANSWER):
-        return "it needs the bookie running: start it, if it is stopped; else see what the command says"
-    return "see what the command says"
+        return "it needs a running bookie: start the bookie if it is stopped, else read the command's message"
+    return "read the command's message"

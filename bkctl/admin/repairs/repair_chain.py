@@ -47,7 +47,9 @@ def repair_of(fs: FileSystem, directories: Sequence[str], number: str) -> FoundR
         raise NotFoundError(f"no repair {number} in {', '.join(directories)}")
     if len(positions) > 1:
         homes = ", ".join(found[position].home for position in positions)
-        raise RefusedError(f"there is a repair {number} in each of {homes}: name one bookie's directories")
+        raise RefusedError(
+            f"several directories have a repair {number}: {homes}. Name the directories of one bookie"
+        )
     (position,) = positions
     reason = _chain(fs, found)[position].reason
     if reason is not None:

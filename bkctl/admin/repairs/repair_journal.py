@@ -339,7 +339,7 @@ def _change(fs: FileSystem, intent: Intent, places: Sequence[str], home: str, ke
         return RepairChange(intent.what, name)
     around = [place for place in places if path.startswith(f"{place}/")]
     if not around:
-        raise RefusedError(f"{path}: is there already, and in no directory of the bookie")
+        raise RefusedError(f"{path}: exists already, and is in no directory of the bookie")
     folder = join(max(around, key=len), REPAIRS_NAME)
     refuse_link(fs, folder)
     return RepairChange(intent.what, name, kept=relpath(join(folder, kept_name), home))

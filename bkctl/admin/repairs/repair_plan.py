@@ -277,7 +277,7 @@ def plan_in(data: bytes) -> Plan:
             plan = replace(plan, directories=directories, working_directory=where)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
-            "not a plan as 'bkctl repair plan --out FILE' writes it, which is not what it prints:"
+            "not a plan that 'bkctl repair plan --out FILE' has written (what it prints is no plan file):"
             f" {str(error)[:120]}"
         ) from None
     if [step.number for step in steps] != list(range(1, len(steps) + 1)):

@@ -203,8 +203,8 @@ def folders_of_damaged(
         cookie = join(directory, REPAIRS_NAME, damaged.number, COOKIE_NAME)
         if fs.status(cookie) is not None or fs.link_target(cookie) is not None:
             raise RefusedError(
-                f"{cookie}: an undo of this repair was cut off, and keeps the cookie here: the files of "
-                f"{directory} are old ones in part; move the cookie out of this folder first"
+                f"{cookie}: an undo of this repair was interrupted, so a part of the files of {directory} "
+                "are old ones, and the cookie is kept here. Move the cookie out of this folder first"
             )
     return found
 

@@ -68,8 +68,7 @@ def settle_before(
         return
     if dry_run:
         raise RefusedError(
-            f"{shown(waiting[0])} was cut off, and is taken back before anything else is repaired; do that"
-            " first: bkctl repair undo"
+            f"{shown(waiting[0])} was interrupted. Undo it before any other repair: bkctl repair undo"
         )
     for repair in waiting:
         check_paths(fs, repair, [*paths, *found, *also])
@@ -132,9 +131,9 @@ def why_not(fs: FileSystem, found: FoundRepair) -> str | None:
         changed = [each for each in changed if not _is_announced(found, each[0], each[1])]
     if changed:
         named = [f"{found.path(join(each[0], each[1]))} is {each[2]}" for each in changed]
-        return f"something has worked on the directories since: {listed(named, _NAMED)}"
+        return f"the directories have changed since the repair: {listed(named, _NAMED)}"
     wrong = next(not_as_kept(fs, found), None)
-    return None if wrong is None else f"what was kept is not as it was: {wrong}"
+    return None if wrong is None else f"a kept file is not as it was: {wrong}"
 
 
 def _is_announced(found: FoundRepair, directory: str, name: str) -> bool:
@@ -166,7 +165,9 @@ def check_paths(fs: FileSystem, found: FoundRepair, paths: Sequence[str]) -> Non
         path = found.path(name)
         base = next((base for base in bases if path == base or path.startswith(f"{base}/")), None)
         if base is None:
-            raise RefusedError(f"{path}: the repair is about this, too; name it, or a folder above it")
+            raise RefusedError(
+                f"{path}: the repair has changed this path, too; name it as well, or a folder above it"
+            )
         here = dirname(path)
         while len(here) > len(base):
             refuse_link(fs, here)
@@ -211,7 +212,9 @@ def undo(fs: WritableFileSystem, found: FoundRepair) -> None:
             _take_back(fs, found, change)
         wrong = next(not_as_before(fs, found), None)
         if wrong is not None:
-            raise RefusedError(f"{shown(found)} is not undone, and what it kept stays: {wrong}")
+            raise RefusedError(
+                f"{shown(found)} could not be undone; the files that it kept are still there: {wrong}"
+            )
         found = write_record(fs, found, replace(found.record, state=RepairState.UNDONE))
     for directory in places:
         _return_cookie(fs, directory, found)

@@ -18,8 +18,8 @@ _WITH_THE_INDEX = (
     "'bkctl bookie start --accept-loss' accepts both and sets limbo"
 )
 _JOURNAL_KNOW = (
-    "if there is a copy of the journal, or it was only moved, bring it back instead: otherwise what it had "
-    "is lost on this bookie, and where it is not known which entries these are, all ledgers of the journal "
+    "if there is a copy of the journal, or if it was only moved, bring it back instead. Otherwise its "
+    "entries are lost on this bookie; if it is not known which entries these are, all ledgers of the journal "
     "are put into limbo"
 )
 

@@ -22,8 +22,8 @@ _LOST_INDEX = "lost_index"
 #: In the row of a log: where its index is, which may be another directory.
 _INDEX = "index of the log"
 _EXCHANGED_KNOW = (
-    "if the log was moved here from another ledger directory, move it back instead, and nothing is lost: "
-    "else it goes into quarantine, and what should stand here has to come from other replicas"
+    "if the log was moved here from another ledger directory, move it back instead: then nothing is lost. "
+    "Otherwise it is put into quarantine, and the log that belongs here has to come from other replicas"
 )
 
 
@@ -65,7 +65,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 #: To know about the rebuild of an index beside damaged logs.
-_NEXT_PLAN = "the damaged logs are salvaged behind it: make a plan again then ('bkctl repair plan')"
+_NEXT_PLAN = "after this step the damaged logs are salvaged: then make a new plan ('bkctl repair plan')"
 
 
 class _Choice:

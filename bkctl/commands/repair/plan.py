@@ -123,7 +123,7 @@ def _rows(content: bytes) -> list[dict[str, Any]]:
     except ValueError:
         # An error behind some findings leaves their array open, and may have their exit code.
         raise BkctlError(
-            "'bkctl doctor' did not come to its end, and what it has found so far makes no plan"
+            "'bkctl doctor' failed before its end, so its findings are not complete, and no plan is made"
         ) from None
     assert isinstance(rows, list), "the doctor writes an array"
     return rows
@@ -184,7 +184,7 @@ def _with_rebuild(
         made.append({**row, "commands": [rebuild], "instead": None} if home in homes or refused else row)
     if homes - found:
         raise UsageError(
-            f"{', '.join(sorted(homes - found))}: no configured directory that is empty and without a cookie"
+            f"{', '.join(sorted(homes - found))}: not a configured directory that is empty and has no cookie"
         )
     return made
 

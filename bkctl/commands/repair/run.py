@@ -159,16 +159,16 @@ def _content(plan_file: str) -> bytes:
 def _tell_what_is_left(lost: list[int], unchecked: list[int], by_hand: int) -> None:
     if lost:
         typer.echo(
-            f"bkctl: step {', '.join(map(str, lost))} has lost entries, or may have, and put their ledgers"
-            " into limbo: 'bkctl ledger repair' brings them back while the bookie runs (a plan made with"
-            " --metadata URI does)",
+            f"bkctl: step {', '.join(map(str, lost))} has lost entries, or may have, and put their ledgers "
+            "into limbo. While the bookie runs, 'bkctl ledger repair' brings them back (a plan made with "
+            "--metadata URI has this step)",
             err=True,
         )
     if unchecked:
         typer.echo(
-            f"bkctl: step {', '.join(map(str, unchecked))} could not prove some entries, and may have lost"
-            " others: its report names them, and the option that would prove them (as --metadata does where"
-            " it has the password); what is lost is in limbo, for 'bkctl ledger repair'",
+            f"bkctl: step {', '.join(map(str, unchecked))} could not prove some entries, and may have lost "
+            "others. Its report names them, and the option that would prove them (such as --metadata, if "
+            "it has the password). Ledgers that lost entries are in limbo, until 'bkctl ledger repair'",
             err=True,
         )
     if by_hand:
@@ -183,7 +183,7 @@ def _check(filesystem: FileSystem, plan: Plan, log: PlanLog) -> None:
     begun, where = log.begun(), plan.working_directory
     check_bound(filesystem, plan, [step for step in plan.steps if step.number in begun])
     if where is not None and not os.path.isdir(where):
-        raise RefusedError(f"{where}: no such directory, and paths of the plan's bookie are relative to it")
+        raise RefusedError(f"{where}: no such directory; the paths of the plan are relative to it")
 
 
 def _records(filesystem: FileSystem, plan: Plan) -> set[str]:

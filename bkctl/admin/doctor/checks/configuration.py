@@ -18,7 +18,9 @@ from bkctl.errors import BkctlError, UsageError
 
 CHECK = "configuration"
 _USAGE_THRESHOLD_SENSIBLE = 0.98
-_INSTEAD = "no command changes a configuration: change the key in the file (or the -X), and look again"
+_INSTEAD = (
+    "no command changes a configuration: change the key in the file (or the -X), and run the check again"
+)
 _FLUSH_INTERVAL_SENSIBLE_MS = 600_000
 
 

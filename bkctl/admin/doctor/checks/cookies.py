@@ -88,9 +88,9 @@ def _renamed(exam: Examination, old: str, wanted: Cookie) -> Finding:
         CHECK,
         Kind.RENAMED_BOOKIE,
         Severity.ERROR,
-        f"bookie_host is {old} in every cookie, and the configuration makes {wanted.bookie_host} ({cause}): "
-        f"the bookie does not start, and the metadata of its ledgers names {old}",
-        f"a configuration that makes {old}",
+        f"bookie_host is {old} in every cookie, but {wanted.bookie_host} by the configuration ({cause}): the "
+        f"bookie does not start, and the metadata of its ledgers names {old}",
+        f"a configuration that gives the id {old}",
         cookie_steps.of_renamed(old, wanted.bookie_host, homes, exam.command_options, _diff(exam)),
         dir=homes[0],
     )
@@ -132,10 +132,10 @@ def _without_any(exam: Examination) -> Finding:
         CHECK,
         Kind.NO_COOKIE,
         Severity.NOTE,
-        "no directory has a cookie: which bookie this is, and whether all of it is here, is not known",
+        "no directory has a cookie: it is not known which bookie this is, and whether all of it is here",
         "current/VERSION in every directory",
         not_ended(
-            "name the bookie's configuration (--conf): it says which bookie this is to be",
+            "name the bookie's configuration (--conf), which defines the bookie",
             "inspect",
             exam.subject.places[0].path,
         ),
@@ -243,12 +243,12 @@ def _missing(exam: Examination, place: Place, wanted: Cookie) -> Finding:
     step = cookie_steps.of_missing_file(place.path, _good_file(exam), is_empty=empty, look=_diff(exam))
     if is_half_rebuilt(exam.filesystem, place.path):
         # Behind the cookie alone a bookie would deny what was there.
-        found = "no cookie in a directory whose rebuild was cut off before all of it was done"
+        found = "no cookie in a directory whose rebuild was interrupted"
         step = not_ended(_REBUILD_AGAIN)
         if exam.config is not None:
             step = ended_by(("bookie", "rebuild", *exam.command_options, "--yes"))
     elif empty:
-        found = "empty and without a cookie: a disk that is not mounted, was replaced or emptied, or is new"
+        found = "empty and without a cookie: its disk is not mounted, was replaced or emptied, or is new"
     else:
         found = "no cookie in a directory that holds data"
     return Finding(
@@ -270,8 +270,8 @@ def _not_stored(exam: Examination, cluster: ClusterFacts, wanted: Cookie) -> Fin
         CHECK,
         Kind.COOKIE_NOT_STORED,
         Severity.ERROR,
-        f"the metadata store {cluster.uri} has no cookie of bookie {wanted.bookie_host}: it was "
-        "decommissioned, its cookie was removed, or this is another cluster's metadata",
+        f"the metadata store {cluster.uri} has no cookie of bookie {wanted.bookie_host}: the bookie was "
+        "decommissioned, or its cookie was removed, or this is another cluster's metadata",
         "the same cookie in the directories and in the metadata store",
         cookie_steps.of_missing_node(wanted.bookie_host, good, exam.command_options, _diff(exam)),
     )

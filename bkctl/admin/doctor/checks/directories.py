@@ -25,12 +25,12 @@ from bkctl.storage_kinds import kind_in, short_names
 _HALF_FILE = re.compile(r".+\.[0-9a-f]+\.tmp")
 _FOREIGN_FILES_NAMED = 3
 _DIRECTORY_INSTEAD = (
-    "mount the disk, or bring the directory back from where it was moved; an empty one in its place would "
-    "hide the loss. Then run the check again"
+    "mount the disk, or move the directory back. Do not make an empty one in its place: it would hide the "
+    "loss. Then run the check again"
 )
 _PERMISSIONS_INSTEAD = (
-    "no command changes owners and modes: run chown and chmod as root (chown -R USER DIR, chmod u+rwx,o-w "
-    "DIR), and then the check again"
+    "no command of bkctl changes owners and modes: run chown and chmod as root (chown -R USER DIR, chmod "
+    "u+rwx,o-w DIR), then run the check again"
 )
 
 
@@ -49,8 +49,8 @@ def vanished_directory(path: str) -> Finding:
         "directories",
         Kind.VANISHED_DIRECTORY,
         Severity.WARNING,
-        "it was there when the folder above it was listed, and was gone a moment later; the others were "
-        "examined",
+        "it was there when the folder above it was listed, and was gone a moment later; the other "
+        "directories were examined",
         "directories that stay while they are looked at",
         not_ended(
             "nothing to do where somebody has removed it; where a bookie's disk was unmounted, mount it "
@@ -103,7 +103,7 @@ def check_directories(exam: Examination) -> Iterator[Finding]:
             "directories",
             Kind.MISSING_DIRECTORY,
             Severity.ERROR if known or exam.is_stored else Severity.WARNING,
-            f"{source} names it, and it is not there: its disk is not mounted, or it was moved or removed",
+            f"{source} names it, but it is missing: its disk is not mounted, or it was moved or removed",
             "every directory of the bookie in its place",
             following if known else _made(exam),
             dir=place.path,
@@ -130,11 +130,11 @@ def _other_storage(exam: Examination) -> Iterator[Finding]:
                 "directories",
                 Kind.OTHER_STORAGE,
                 Severity.ERROR if explicit else Severity.NOTE,
-                f"an index of {short_names(there.classes)}; a bookie of {short_names(exam.kind.classes)} "
+                f"an index of {short_names(there.classes)}; a bookie with {short_names(exam.kind.classes)} "
                 "finds none of its ledgers",
                 f"the index of {short_names(exam.kind.classes)}, or the right ledgerStorageClass",
                 not_ended(
-                    f"say ledgerStorageClass={there.classes[0]} in the configuration",
+                    f"set ledgerStorageClass={there.classes[0]} in the configuration",
                     "inspect",
                     place.path,
                 ),
@@ -236,7 +236,7 @@ def check_holders(exam: Examination) -> Iterator[Finding]:
                 "holders",
                 Kind.IN_USE,
                 Severity.NOTE,
-                f"in use by {first} ({first.how} {first.path}); what it is just writing may look unfinished",
+                f"in use by {first} ({first.how} {first.path}); files that it is writing may look unfinished",
                 "a stopped bookie, for a picture at rest",
                 not_ended(
                     "nothing to do while the bookie is to run; what is found of it now may be work in "
@@ -282,7 +282,7 @@ def check_leftovers(exam: Examination) -> Iterator[Finding]:
                     "leftovers",
                     Kind.UNFINISHED_REBUILD,
                     Severity.WARNING,
-                    "an index rebuild that was cut off; run again it goes on from where it was",
+                    "an index rebuild that was interrupted; when it is run again, it continues",
                     "no unfinished rebuild",
                     ended_by(("index", "rebuild", place.path, "--yes")),
                     dir=place.path,
@@ -293,7 +293,7 @@ def check_leftovers(exam: Examination) -> Iterator[Finding]:
                     "leftovers",
                     Kind.OLD_INDEX,
                     Severity.NOTE,
-                    "the index of before a rebuild; it takes room and is not used",
+                    "the old index, from before a rebuild; it takes room and is not used",
                     "no backup that is not needed any more",
                     ended_by(("index", "rebuild", place.path, "--drop-old", "--yes")),
                     dir=place.path,
@@ -333,7 +333,7 @@ def _compaction(place: Place, path: str, log_id: int) -> Finding:
         Severity.WARNING,
         "a compacted log whose entries the index does not know yet; the next collection finishes it"
         if finished
-        else "the target of a compaction that was cut off; the next collection removes it",
+        else "the target of an interrupted compaction; the next collection removes it",
         "no unfinished compaction in the directory of a stopped bookie",
         ended_by(("gc", "run", place.path, "--yes")),
         dir=place.path,

@@ -40,7 +40,7 @@ def _room(exam: Examination, place: Place, facts: DiskFacts) -> Iterator[Finding
     usage = 1 - facts.free_bytes / facts.total_bytes if facts.total_bytes else 1.0
     shown = f"{usage:.1%} of the disk are in use, {facts.free_bytes >> 20} MiB are free"
     following = not_ended(
-        "the command shows what 'bkctl gc run' and 'bkctl gc run --delete-ledgers' would win; what is alive "
+        "the command shows how much 'bkctl gc run' and 'bkctl gc run --delete-ledgers' would free; live data "
         "needs a larger disk or more bookies",
         "gc",
         "plan",
@@ -51,7 +51,7 @@ def _room(exam: Examination, place: Place, facts: DiskFacts) -> Iterator[Finding
             CHECK,
             Kind.FULL_DISK,
             Severity.ERROR,
-            f"{shown}: the disk is full, the bookie turns read-only",
+            f"{shown}: the disk is full, so the bookie becomes read-only",
             f"at most {threshold:.1%} (diskUsageThreshold)",
             following,
             dir=place.path,
@@ -67,11 +67,11 @@ def _inodes(place: Place, facts: DiskFacts) -> Iterator[Finding]:
             CHECK,
             Kind.NO_INODES,
             Severity.ERROR if not facts.inodes_free else Severity.WARNING,
-            f"{facts.inodes_free} of {facts.inodes_total} inodes are free: no file can be made without one, "
-            "however much room there is",
+            f"{facts.inodes_free} of {facts.inodes_total} inodes are free: each new file needs one, however "
+            "much room there is",
             f"at least {_INODES_FREE_SHARE_MIN:.0%} of the inodes free",
             not_ended(
-                "remove what is not the bookie's from this file system, or let logs be larger "
+                "remove files that are not the bookie's from this file system, or make logs larger "
                 "(logSizeLimit): a file takes one inode, whatever its size",
                 "entrylog",
                 "list",
@@ -115,7 +115,7 @@ def _shared(exam: Examination, sharing: list[Place]) -> Iterator[Finding]:
                 "allowMultipleDirsUnderSameDiskPartition=false",
                 "a file system for each directory; the bookie does not start",
                 not_ended(
-                    "mount a file system of its own for each directory, or say "
+                    "mount a file system of its own for each directory, or set "
                     "allowMultipleDirsUnderSameDiskPartition=true",
                     "doctor",
                     *exam.command_options,

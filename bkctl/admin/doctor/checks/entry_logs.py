@@ -89,8 +89,8 @@ def check_last_id(exam: Examination) -> Iterator[Finding]:
         if exam.filesystem.status(path) is None:
             continue  # the DirectIO logger has none
         following = not_ended(
-            "no command writes this file: the next log that the bookie begins writes it again, and counts "
-            "from the largest log that is there",
+            "no command writes this file. The bookie writes it again when it begins the next log, whose id "
+            "then follows that of the largest log",
             "entrylog",
             "list",
             place.path,
@@ -103,7 +103,8 @@ def check_last_id(exam: Examination) -> Iterator[Finding]:
                 "last_id",
                 Kind.UNREADABLE_LAST_ID,
                 Severity.WARNING,
-                f"{error}; the largest log counts instead, and ids of deleted logs may come again",
+                f"{error}; the id of the largest log counts instead, so ids of deleted logs may be used "
+                "again",
                 f"{newest:x} or more, and a newline" if newest >= 0 else "a hexadecimal number and a newline",
                 following,
                 dir=place.path,
@@ -115,9 +116,9 @@ def check_last_id(exam: Examination) -> Iterator[Finding]:
                 "last_id",
                 Kind.LOW_LAST_ID,
                 Severity.WARNING,
-                f"{last:x} ({last}) while log {newest:x} ({newest}) is there: ids of deleted logs may come "
-                "again while rows of the index still name them",
-                f"{newest:x} or more; the next log that is made writes it again",
+                f"{last:x} ({last}), but there is a log {newest:x} ({newest}): ids of deleted logs may be "
+                "used again while rows of the index still name them",
+                f"{newest:x} or more; it is written again with the next log",
                 following,
                 dir=place.path,
                 path=path,

@@ -233,8 +233,8 @@ class _Groups:
                 "index",
                 DoctorKind.MISPLACED_LEDGER,
                 Severity.NOTE,
-                f"{counted(len(ledgers), 'ledger')} in limbo or without entries, the first: {min(ledgers)}, "
-                "which the metadata do not place on this bookie, or not these entries of them",
+                f"{counted(len(ledgers), 'ledger')} in limbo or without entries, the first: {min(ledgers)}. "
+                "The metadata do not place the ledger, or these entries of it, on this bookie",
                 "only ledgers and entries that the metadata place here",
                 not_ended("nothing to do: garbage collection removes them", "index", "ledgers", directory),
                 dir=directory,
@@ -316,12 +316,12 @@ def _missing_by_dump(first: IndexFinding, count: int) -> Finding:
         "index",
         Kind.MISSING_ENTRIES.value,
         Severity.UNCHECKED,
-        f"{lacking} entries that the dump places here, the first: ledger {first.ledger}: index, logs and "
-        "journals do not have all of them; whether it was deleted or moved since the dump is not known",
+        f"{lacking} entries that the dump places here, the first: ledger {first.ledger}. Neither index nor "
+        "logs nor journals have them; the ledger may have been deleted or moved since the dump",
         _EXPECTED[Kind.MISSING_ENTRIES],
         not_ended(
-            "ask the metadata store itself (--metadata URI), or give a new dump: what it places here and is "
-            "not here is lost",
+            "ask the metadata store itself (--metadata URI), or give a new dump: entries that it places here "
+            "and that are not here are lost",
             *("index", "ledgers", first.dir),
         ),
         dir=first.dir,

@@ -30,21 +30,21 @@ from bkctl.scan.marked_end import end_before
 #: Damaged ranges of one file that a finding names.
 _RANGES_NAMED = 5
 _MARK_KNOW = (
-    "it writes the mark that counts already into every ledger directory, as the next clean stop of the "
-    "bookie does: the highest that can be read, or without any the beginning, so that all is replayed"
+    "it writes the mark that counts now into every ledger directory, as the next clean stop of the bookie "
+    "does. This is the highest readable mark, or without any the beginning, so that all journals are replayed"
 )
 _MARK_INSTEAD = (
     "name all directories of the bookie: 'bkctl lastmark set' then writes a mark, and so does the next clean "
-    "stop of the bookie. Until then the highest of the others counts, or without any every journal that is "
-    "kept is replayed"
+    "stop of the bookie. Until then, the highest of the other marks counts; without any, a start replays "
+    "every journal"
 )
 _SALVAGE_KNOW = (
-    "if there is a copy of the file from before, bring it back instead: what the damage took is lost on this "
-    "bookie, is listed, and its ledgers are put into limbo"
+    "if there is an undamaged copy of the file, bring it back instead. The entries in the damage are lost on "
+    "this bookie; they are listed, and their ledgers are put into limbo"
 )
 _JOURNAL_INSTEAD = (
-    "no command brings a journal back: put it in its place again, from where it was moved or from a copy. "
-    "Only if it is lost for good, 'bkctl bookie start --accept-loss' starts without it and sets limbo"
+    "no command brings a journal back. Move it back, or restore it from a copy. Only if it is lost for good, "
+    "'bkctl bookie start --accept-loss' starts without it, and puts ledgers into limbo"
 )
 
 
@@ -85,7 +85,7 @@ def _gaps(place: Place, mark: LastMark) -> Iterator[Finding]:
             "marks",
             Kind.MISSING_JOURNAL,
             Severity.ERROR,
-            f"{found}; entries acknowledged in between may be lost, and a start is refused",
+            f"{found}: entries acknowledged in between may be lost, so a start is refused",
             "journals whose ids follow each other, from the last mark on",
             not_ended(_JOURNAL_INSTEAD, "journal", "list", place.path),
             dir=place.path,
@@ -105,7 +105,7 @@ def _all_gone(exam: Examination, place: Place) -> Iterator[Finding]:
         "marks",
         Kind.MISSING_JOURNAL,
         Severity.ERROR,
-        f"{ALL_GONE}: acknowledged entries may be lost, and a start is refused",
+        f"{ALL_GONE}: acknowledged entries may be lost, so a start is refused",
         "the journals from the last mark on",
         not_ended(_JOURNAL_INSTEAD, *look),
         dir=place.path,
@@ -213,12 +213,12 @@ def _against_journals(
             "marks",
             Kind.MARK_BEYOND_JOURNAL,
             Severity.ERROR,
-            f"the last mark is at {mark.offset}, the journal's records end at {end}: the journal was cut or "
-            "replaced, or the mark is another bookie's",
+            f"the last mark is at {mark.offset}, but the journal's records end at {end}: the journal was "
+            "cut or replaced, or the mark is another bookie's",
             "a mark at or before the end of the journal's records",
             not_ended(
-                "no command brings back what was cut off: put the journal of before in its place, from a "
-                "copy. Where there is none, what stood behind its end is lost",
+                "no command brings back the records that were cut off. Restore the journal from a copy; "
+                "without a copy, the records after its end are lost",
                 "journal",
                 "verify",
                 journal.path,
@@ -237,8 +237,8 @@ def _against_journals(
             Kind.MARK_WITHIN_RECORD,
             Severity.ERROR,
             f"the last mark is at {mark.offset}, within the record or padding at {within}: a start is "
-            "refused, for it finds no record there; the mark is another bookie's, or bytes of the journal are"
-            " gone",
+            "refused, because no record begins there. The mark is another bookie's, or bytes of the "
+            "journal are gone",
             "a mark between two records",
             _salvage(exam, place.path, mark.journal_id) or not_ended(_MARK_INSTEAD, *show),
             dir=place.path,
@@ -263,19 +263,19 @@ def _missing_journal(
         found = f"{name}, which the last mark names, is in {elsewhere[0]}: journal directories were swapped"
     elif newer:
         found = (
-            f"{name}, which the last mark names, is gone, and there {_are(len(newer))}: entries "
-            "acknowledged between the two may be lost"
+            f"{name}, which the last mark names, is gone, but there {_are(len(newer))}: entries "
+            "acknowledged in between may be lost"
         )
     elif ids:
         found = (
-            f"{name}, which the last mark names, is not there, and {_older(len(ids))}: the "
-            "mark is beyond the journals, or the newest ones were removed"
+            f"{name}, which the last mark names, is gone, and {_older(len(ids))}: the mark is wrong, "
+            "or the newest journals were removed"
         )
     else:
-        found = f"{name}, which the last mark names, is gone; there is no journal at all"
+        found = f"{name}, which the last mark names, is gone, and there is no other journal"
     if exam.config is not None and not elsewhere:
         following = not_ended(_JOURNAL_INSTEAD, "bookie", "start", *exam.command_options, "--accept-loss")
-        expected = "that journal: bring it back. Only if it is lost for good, start with --accept-loss"
+        expected = "that journal: bring it back. Only if it is lost for good: start with --accept-loss"
     else:
         marks = [one.path for one in exam.subject.ledgers if one.found is not None]
         following = not_ended(_JOURNAL_INSTEAD, "lastmark", "show", *marks)
@@ -355,8 +355,8 @@ def _judged(
             "journals",
             Kind.UNSYNCED_TAIL,
             Severity.NOTE,
-            "holes behind the last mark, in front of good records: what a power cut leaves; they were never "
-            "acknowledged, and the next start replays what is there",
+            "holes after the last mark and before good records, as a power cut leaves them. The records in "
+            "them were never acknowledged; the next start replays the others",
             "records up to the end",
             following,
             dir=verdict.path.rpartition("/")[0],

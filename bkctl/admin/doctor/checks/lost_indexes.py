@@ -21,8 +21,8 @@ from bkctl.reporting import counted
 from bkctl.storage_kinds import StorageKind, kind_in
 
 _LOGS_INSTEAD = (
-    "no command brings logs back: put them and the index in their place again, or mount the disk that has "
-    "them. Only if they are lost for good, 'bkctl bookie start --accept-loss' starts without them and sets "
+    "no command brings logs back. Move them and the index back, or mount the disk that has them. Only if "
+    "they are lost for good, 'bkctl bookie start --accept-loss' starts without them, and puts ledgers into "
     "limbo"
 )
 

@@ -11,8 +11,9 @@ from bkctl.admin.next_step import NextStep, ended_by, not_ended
 from bkctl.codec.entrylog import log_name
 
 _REBUILT = (
-    "where a log is damaged or gone the rebuild is refused: salvage the damaged one ('bkctl entrylog salvage "
-    "LOG'), bring the other one back; only if it is lost for good, --accept-loss goes on and sets limbo"
+    "if a log is damaged or gone, the rebuild is refused. Salvage a damaged log ('bkctl entrylog salvage "
+    "LOG'); bring a missing log back. Only if it is lost for good: --accept-loss continues, and puts ledgers "
+    "into limbo"
 )
 _PLACES = (
     "no command moves directories: name them in the configuration, or mount them, in the order of the cookie"
@@ -25,8 +26,8 @@ INSTEAD = {
     Kind.POSITION_UNKNOWN: "name all directories of the bookie, with their cookies: then it can be checked",
     Kind.DAMAGED_LOG: LOG_INSTEAD,
     Kind.QUARANTINED_LOCATION: (
-        "whoever set the log aside decides; 'bkctl entrylog quarantine LOG DIR --release' brings it back; "
-        "'bkctl entrylog salvage LOG DIR' copies what proves itself; until then reads of the entry fail"
+        "the log is in quarantine, so reads of the entry fail. 'bkctl entrylog quarantine LOG DIR --release' "
+        "brings it back; 'bkctl entrylog salvage LOG DIR' copies the records that can be proved"
     ),
     Kind.SALVAGED_LOCATION: (
         "the entry is lost here, and its ledger is in limbo: bring it back from the other replicas"
@@ -36,8 +37,8 @@ INSTEAD = {
         "idx for Sorted- and InterleavedLedgerStorage): 'bkctl index rebuild DIR --storage KIND'"
     ),
     Kind.EMPTIED_DIRECTORY: (
-        "bring back what was there, or mount the disk that has it. Only where that is lost: take the cookie "
-        "(VERSION) away, and let 'bkctl bookie rebuild' prepare the directory as a new disk, with all of its "
+        "bring the files back, or mount the disk that has them. Only if they are lost: remove the cookie "
+        "(VERSION), and let 'bkctl bookie rebuild' prepare the directory as a new disk, with all of its "
         "ledgers in limbo, before the bookie starts"
     ),
     Kind.MISSING_ENTRIES: (
@@ -50,13 +51,14 @@ INSTEAD = {
     ),
     Kind.DOUBTFUL_MASTER_KEY: (
         "give the ledgers' metadata (--metadata FILE|URI): the password there proves which of the two keys "
-        "is right, and the other one is mended. Without them 'bkctl bookie start --accept-loss' goes on with "
-        "the key in the index, and puts this ledger alone into limbo"
+        "is right, and the other one is repaired. Without metadata, 'bkctl bookie start --accept-loss' "
+        "uses the key in the index, and puts only this ledger into limbo"
     ),
     Kind.LIMBO: (
-        "start the bookie and let 'bkctl ledger repair LEDGER' bring the entries back, which ends it. Clear "
-        "it ('bkctl index limbo LEDGER DIR --clear') only when they are back, or are known to be nowhere: "
-        "without the flag a missing entry is answered with 'no such entry'"
+        "start the bookie and let 'bkctl ledger repair LEDGER' bring the entries back, which clears the "
+        "flag. Clear it yourself ('bkctl index limbo LEDGER DIR --clear') only when the entries are back, "
+        "or when it is certain that no bookie has them: without the flag, the bookie answers 'no such "
+        "entry' for a missing entry"
     ),
     Kind.PENDING_REPLAY: "nothing to do: the next start of the bookie replays its journals and completes it",
     Kind.LEDGER_WITHOUT_ENTRIES: "nothing to do: a ledger that is empty or only fenced has none",
@@ -70,9 +72,10 @@ INSTEAD = {
     Kind.NO_JOURNAL: "name the bookie's journal directory, too: then what a replay repairs is known",
     Kind.NO_INDEX: "nothing to do: the next start of the bookie replays its journals and makes the index",
     Kind.NOT_PROVED: (
-        "rebuild it once more with metadata newer than what the bookie wrote last ('bkctl index rebuild "
-        "DIR --metadata URI'): it finds what is missing, and settles it unless ledgers are open; until then "
-        "'bkctl ledger compare LEDGER' shows for each ledger whether its entries are here"
+        "rebuild the index once more with metadata that are newer than the bookie's last write ('bkctl "
+        "index rebuild DIR --metadata URI'). This finds the missing entries, and proves the index unless "
+        "ledgers are open. Until then, 'bkctl ledger compare LEDGER' shows for each ledger whether its "
+        "entries are here"
     ),
 }
 
@@ -81,8 +84,8 @@ _KEY_OF_METADATA = (
 )
 
 _JOURNAL_BACK = (
-    "if there is a copy of the journal from before, bring it back instead: what is gone is lost on this "
-    "bookie, and all ledgers of the journal are put into limbo"
+    "if there is a whole copy of the journal, bring it back instead. Otherwise the missing records are lost "
+    "on this bookie, and all ledgers of the journal are put into limbo"
 )
 
 _REBUILD = ("index", "rebuild")

@@ -351,7 +351,7 @@ def accept_a_loss(current: Path) -> None:
     [
         (DB, lose_rows, "ledgers is gone"),
         (DB, lose_locations_and_logs, "locations is gone"),
-        (DB, accept_a_loss, "was cut off"),
+        (DB, accept_a_loss, "was interrupted"),
         (IDX, lose_files, "has no trace of an index file"),
     ],
 )
@@ -513,7 +513,7 @@ def test_no_undo_when_a_bookie_has_run_in_between(make: Make) -> None:
     with bookie.started(IDX):
         pass
     found = last_repair(FILES, bookie.places().locked)
-    with pytest.raises(RefusedError, match="something has worked on the directories since"):
+    with pytest.raises(RefusedError, match="the directories have changed since the repair"):
         undo(FILES, found)
     bookie.check(IDX)
 

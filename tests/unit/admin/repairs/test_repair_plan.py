@@ -274,7 +274,7 @@ def test_a_run_goes_on_behind_the_last_step_that_was_done(tmp_path: Path) -> Non
 
     ends = once()
     assert [(end.exit_code, end.is_done) for end in ends] == [(0, True), (4, False)]
-    assert "stop it" in ends[-1].advice
+    assert "stop the bookie" in ends[-1].advice
     with pytest.raises(Killed):
         once()
     with open(path, "ab") as stream:
@@ -282,7 +282,7 @@ def test_a_run_goes_on_behind_the_last_step_that_was_done(tmp_path: Path) -> Non
     assert [end.was_done for end in once()] == [True, False]
     ends = once()
     assert [(end.exit_code, end.was_done) for end in ends] == [(0, True), (1, False), (3, False)]
-    assert "start it" in ends[-1].advice
+    assert "start the bookie" in ends[-1].advice
     assert [end.exit_code for end in once()] == [0, 1, 0]
     assert [end.was_done for end in once()] == [True] * 3
     assert ran == ["lastmark", "index", "index", "index", "index", "ledger", "ledger"]

@@ -169,7 +169,7 @@ def test_an_accepted_loss_that_was_cut_off_behind_the_opening_is_seen_again(
             EmbeddedBookie(tmp_path, accept_loss=True).start()
     assert {"ledgers", "locations"} <= set(os.listdir(current))
     for _ in range(2):
-        with pytest.raises(RefusedError, match=r"ACCEPTED_LOSS says .* cut off .*was lost.*--accept-loss"):
+        with pytest.raises(RefusedError, match=r"ACCEPTED_LOSS shows .* interrupted .*lost.*--accept-loss"):
             bookie.start()
     with EmbeddedBookie(tmp_path, accept_loss=True) as accepting, DemoClient(accepting.port) as client:
         assert client.read(LEDGER, range(1)).refused == {0: ResultCode.UNKNOWN_LEDGER_STATE}
@@ -200,7 +200,7 @@ def test_an_accepted_loss_of_which_some_rows_were_written_is_seen_again(
     bookie = TruthfulBookie.make(tmp_path, "db", 1)
     lose(bookie.current(), ("ledgers", "locations"), emptied=emptied)
     cut_off_a_start(tmp_path, monkeypatch)
-    with pytest.raises(RefusedError, match=r"ACCEPTED_LOSS says .*index rebuild"), started(tmp_path, 1):
+    with pytest.raises(RefusedError, match=r"ACCEPTED_LOSS shows .*index rebuild"), started(tmp_path, 1):
         pass
     assert run_cli("index", "rebuild", bookie.current(), "--yes").exit_code in (0, 1, 3)
     with started(tmp_path, 1) as engine:
@@ -222,7 +222,7 @@ def test_what_a_start_that_was_cut_off_has_made_proves_nothing_to_a_rebuild(
         return
     # The locations are still what that start has made, and cannot say what the log that is gone had.
     assert rebuilt.exit_code == 3, rebuilt.stderr
-    with pytest.raises(RefusedError, match=r"locations is gone.*ACCEPTED_LOSS says"), started(tmp_path, 1):
+    with pytest.raises(RefusedError, match=r"locations is gone.*ACCEPTED_LOSS shows"), started(tmp_path, 1):
         pass
     with started(tmp_path, 1, accept_loss=True) as engine:
         for ledger, entry in bookie.truth.bodies:
@@ -351,7 +351,7 @@ def test_an_index_that_is_lost_with_all_logs_refuses_the_start(tmp_path: Path, e
     current = tmp_path / "ledgers/current"
     lose(current, ("ledgers", "locations"), emptied=emptied, with_logs=True)
     state = "empty" if emptied else "gone"
-    words = rf"locations is {state}, and so are the logs.*in front of the last mark.*--accept-loss"
+    words = rf"locations is {state}, and so are the logs.*before the last mark.*--accept-loss"
     for _ in range(2):
         with pytest.raises(RefusedError, match=words):
             bookie.start()
@@ -467,7 +467,7 @@ def test_locations_of_a_fenced_ledger_are_lost_where_a_journal_has_an_entry_of_i
     place_on(bookie, LEDGER)
     current = tmp_path / "ledgers/current"
     lose(current, ("locations",), emptied=True, with_logs=True)
-    with pytest.raises(RefusedError, match=rf"locations is empty.*front of the last mark.*ledger {LEDGER},"):
+    with pytest.raises(RefusedError, match=rf"locations is empty.*before the last mark.*ledger {LEDGER},"):
         bookie.start()
 
 
@@ -656,7 +656,7 @@ def test_index_files_of_which_a_rebuild_has_put_some_back_are_lost(
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", replace)
             assert run_cli(*command).exit_code == 7
-        with pytest.raises(RefusedError, match="an index rebuild was cut off"):
+        with pytest.raises(RefusedError, match="an index rebuild which restores it was interrupted"):
             bookie.start()
     assert run_cli(*command).exit_code in (0, 1, 3)
     with bookie, DemoClient(bookie.port) as client:
