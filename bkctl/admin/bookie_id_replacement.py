@@ -57,9 +57,9 @@ def refuse_wrong_ids(store: MetadataStore, old: str, new: str) -> None:
         raise UsageError("the two ids are the same")
     up = store.registration.bookies().everyone
     if old in up:
-        raise RefusedError(f"bookie {old} is up: it is not another bookie's id of before")
+        raise RefusedError(f"bookie {old} is up, so it cannot be the old id of another bookie")
     if new not in up:
-        raise RefusedError(f"bookie {new} is not up: whether it has the entries cannot be found out")
+        raise RefusedError(f"bookie {new} is not up, so it cannot be checked whether it has the entries")
 
 
 def replace_bookie_id(

@@ -199,8 +199,8 @@ def _registered_url(store: MetadataStore, bookie: str) -> str:
     urls = [] if info is None else http_urls(bookie, info)
     if not urls:
         raise RefusedError(
-            f"bookie {bookie} is writable and has registered no HTTP admin: give --url, or make it read-only "
-            "or stop it yourself"
+            f"bookie {bookie} is writable, but has registered no HTTP admin. Give --url, or make the bookie "
+            "read-only or stop it yourself"
         )
     http_json.require_named_host(urls[0])
     return urls[0]

@@ -240,13 +240,14 @@ def _check_loss(change: MarkChange, *, accept_loss: bool) -> None:
         return
     if change.after <= change.before:
         raise RefusedError(
-            f"{change.skipped.missing[0]}: what it had behind the mark would be forgotten. Bring the journal "
-            "back, or look with --dry-run, then add --accept-loss: the ledgers are put into limbo"
+            f"{change.skipped.missing[0]}: its records after the mark would never be replayed. Bring the "
+            "journal back. Or look at the losses with --dry-run, then add --accept-loss: this puts the "
+            "ledgers into limbo"
         )
     raise RefusedError(
         f"the mark is {_named(change.before)} now: {counted(change.skipped.records, 'record')} of "
-        f"{counted(len(change.skipped.ledgers), 'ledger')} would never be replayed. Look with --dry-run, "
-        "then add --accept-loss: the ledgers are put into limbo"
+        f"{counted(len(change.skipped.ledgers), 'ledger')} would never be replayed. Look at the losses with "
+        "--dry-run, then add --accept-loss: this puts the ledgers into limbo"
     )
 
 

@@ -292,8 +292,8 @@ class BookieDrain:
         writable = sorted(self._move.leaving.intersection(up.writable))
         if writable:
             raise RefusedError(
-                f"bookie {writable[0]} is writable: new ledgers would be placed on it; make it read-only or "
-                "stop it first"
+                f"bookie {writable[0]} is writable, so new ledgers would be placed on it. Make it read-only "
+                "or stop it first"
             )
 
     async def _read_cookies(self) -> None:

@@ -139,8 +139,8 @@ class InPlaceRepair:
             return stored
         if not self._settings.recovers or self._settings.dry_run:
             raise RefusedError(
-                f"ledger {self.ledger} is {metadata.state.value}: only what is closed has an end; --recover "
-                "closes it first, which stops its writer"
+                f"ledger {self.ledger} is {metadata.state.value}: its end is known only when it is closed. "
+                "--recover closes it first, which stops its writer"
             )
         settings = RecoverySettings(avoid=self._steps.slow_bookies())
         machine = RecoveryMachine(access, metadata, stored.version, settings)

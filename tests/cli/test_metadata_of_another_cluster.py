@@ -56,7 +56,7 @@ def test_a_dump_of_another_cluster_is_refused(
     done = run_cli(*words.split(), bookie.root, "--metadata", dump)
     assert (done.exit_code, done.stdout) == (4, "")
     assert f"{dump}: is of cluster" in done.stderr
-    assert "name the store of this bookie's cluster" in done.stderr
+    assert "Name the store of this bookie's cluster" in done.stderr
 
 
 def test_a_refusal_names_the_store_that_a_context_brought_in_and_none_leaves_it_out(
@@ -68,7 +68,7 @@ def test_a_refusal_names_the_store_that_a_context_brought_in_and_none_leaves_it_
     done = run_cli("index", "check", bookie.root)
     assert done.exit_code == 4
     assert f"{other}: is of cluster" in done.stderr
-    assert "'-c none' leaves out what a context names" in done.stderr
+    assert "'-c none' ignores the context" in done.stderr
     for words, variables in ((["-c", "none"], {}), ([], {"BKCTL_CONTEXT": "none"})):
         done = run_cli(*words, "index", "check", bookie.root, env=variables)
         assert done.exit_code in (0, 3), done.stderr

@@ -138,7 +138,7 @@ def test_plan_and_run_by_url(run_cli: Cli, live: Live) -> None:
     planned = run_cli("gc", "plan", "--url", live.url)
     if live.kind == THEIRS:
         assert planned.exit_code == 4
-        assert "does not tell what its logs hold" in planned.stderr
+        assert "does not report what its logs hold" in planned.stderr
     else:
         assert [row["copied_bytes"] for row in rows_of(planned.stdout)] == [0] * 9
     before = live.logs_bytes()

@@ -85,8 +85,8 @@ def kind_here(fs: FileSystem, places: BookiePlaces) -> StorageKind | None:
     kind = kinds.pop()
     if kinds or any(kind.has_others_in(indexes) for indexes in found.values()):
         raise RefusedError(
-            f"{where}: indexes of two ledger storages, and which of them is newer is not known; move the one "
-            "away that the bookie did not run with last"
+            f"{where}: there are indexes of two ledger storages, and it is not known which one is newer. "
+            "Keep the one of the storage with which the bookie ran last, and move the other one away"
         )
     return kind
 
@@ -101,13 +101,11 @@ def refuse_lost_index(fs: WritableFileSystem, places: BookiePlaces) -> None:
     index = IndexPlace(places.ledgers, places.indexes[0], IDX)
     lost = _lost(fs, places, [index], lambda _: {"index": "gone"})
     if lost and lost[0].logs_lost:
-        raise RefusedError(
-            f"{lost[0].found}. Bring it back, or let the bookie start with --accept-loss first"
-        )
+        raise RefusedError(f"{lost[0].found}. Bring it back, or first start the bookie with --accept-loss")
     if lost:
         raise RefusedError(
-            f"{lost[0].found}. Bring it back, or rebuild it, as the storage that the bookie had: 'bkctl "
-            f"index rebuild {home_of(places.ledgers[0])} --storage db' or '--storage idx'; then convert it"
+            f"{lost[0].found}. Bring it back, or rebuild it with the storage that the bookie had: 'bkctl "
+            f"index rebuild {home_of(places.ledgers[0])} --storage db' or '--storage idx'. Then convert it"
         )
 
 
@@ -147,12 +145,12 @@ def refuse_lost_parts(fs: WritableFileSystem, places: BookiePlaces, source: Stor
     with_files = {ledger for path in places.indexes for ledger in IdxTree(fs, path).files()[1]}
     without = {ledger for log in logs for ledger in ledgers_of_log(fs, log)} - with_files
     if without or not logs:
-        which = f"ledger {min(without)} of the logs has none" if without else "no log is left to say more"
+        which = f"ledger {min(without)} of the logs has no index file" if without else "no log is left"
         raise RefusedError(
-            f"{unused}: has no trace of an index file, while other directories have, and {which}: it has "
-            "lost its files, or never had one; which of the two, the cluster knows. Start the bookie once "
-            f"with {short_names(source.classes)}: that asks it, and is refused where files were lost. Stop "
-            "it in order, then convert"
+            f"{unused}: has no trace of an index file, but other directories have, and {which}. So it has "
+            "lost its files, or it never had one; only the cluster's metadata show which. Start the bookie "
+            f"once with {short_names(source.classes)}: the start checks this, and is refused if files were "
+            "lost. Then stop the bookie cleanly, and convert"
         )
 
 
@@ -190,21 +188,21 @@ def check_places(fs: FileSystem, places: BookiePlaces, source: StorageKind, targ
         for name in fs.names(path):
             if name.endswith(REBUILD_SUFFIX) and name != CONVERSION_NAME:
                 raise RefusedError(
-                    f"{join(path, name)}: an index rebuild was cut off; run it again first: "
+                    f"{join(path, name)}: an index rebuild was cut off. Run it again first: "
                     "bkctl index rebuild"
                 )
     for path in places.ledgers:
         for log in inspect_directory(fs, path).logs:
             if log.compaction:
                 raise RefusedError(
-                    f"{log.path}: a compaction was cut off, and the bookie finishes it when it starts; start "
-                    f"it once with {short_names(source.classes)}, stop it in order, then convert"
+                    f"{log.path}: a compaction was cut off, and the bookie finishes it at a start. Start "
+                    f"the bookie once with {short_names(source.classes)}, stop it cleanly, then convert"
                 )
         for each in quarantined_logs(fs, path):
             if not each.is_salvaged:
                 raise RefusedError(
-                    f"{each.log.path}: is in quarantine; bring it back first (bkctl entrylog quarantine "
-                    "--release), or save what can be read of it (bkctl entrylog salvage)"
+                    f"{each.log.path}: is in quarantine. First bring it back (bkctl entrylog quarantine "
+                    "--release), or copy its readable records (bkctl entrylog salvage)"
                 )
     _check_cache(fs, places)
 
@@ -216,7 +214,7 @@ def _check_cookies(fs: FileSystem, places: BookiePlaces) -> None:
             cookie = decode_cookie(read_small(fs, join(path, COOKIE_NAME)))
         except NotFoundError:
             raise RefusedError(
-                f"{path}: no cookie ({COOKIE_NAME}); a disk is not mounted, or was lost, and what was on it "
+                f"{path}: no cookie ({COOKIE_NAME}): a disk is not mounted, or was lost, so its files "
                 "cannot be converted"
             ) from None
         except CorruptionError as error:

@@ -60,15 +60,15 @@ def _of_databases(fs: FileSystem, places: BookiePlaces) -> dict[int, LedgerData]
             raise RefusedError(f"{path}: the row of ledger {min(old.damaged)} does not decode; {_REBUILD}")
         if old.flags is not None and any(old.flags):
             raise RefusedError(
-                f"{path}: a data integrity check is wanted (its flags are {old.flags.hex()}), of which the "
-                "files of another storage know nothing; let the bookie make it first"
+                f"{path}: a data integrity check is due (its flags are {old.flags.hex()}), which the files "
+                "of another storage cannot note. Start the bookie once, so that it makes the check"
             )
         count = len(places.indexes)
         strange = next((ledger for ledger in old.rows if ledger % count != position), None)
         if strange is not None:
             raise RefusedError(
-                f"{path}: has ledger {strange}, whose place among {count} directories is number "
-                f"{strange % count + 1} and not {position + 1}; give the directories in the right order"
+                f"{path}: has ledger {strange}, which belongs to directory {strange % count + 1} of "
+                f"{count}, but this is directory {position + 1}. Give the directories in the right order"
             )
         found.update(old.rows)
         for ledger in old.rows:
@@ -107,11 +107,12 @@ def _of_idx_files(fs: FileSystem, places: BookiePlaces) -> dict[int, LedgerData]
             path = join(directory, index_path(row.ledger))
             if fs.status(path) is None:
                 raise RefusedError(
-                    f"{path}.rloc: was being moved to this directory; start the bookie once, which ends that"
+                    f"{path}.rloc: was being moved to this directory. Start the bookie once, which finishes "
+                    "this"
                 )
             header = tree.header(row.ledger)
             if header is not None and (unknown := header.state & ~(FENCED | LIMBO | NO_LEDGER)):
-                raise RefusedError(f"{path}: has state bits {unknown:x}, of which nothing is known here")
+                raise RefusedError(f"{path}: has unknown state bits, {unknown:x}")
             if row.ledger in found:
                 raise RefusedError(f"ledger {row.ledger} has two index files, one of them {path}; {_REBUILD}")
             found[row.ledger] = row.data

@@ -21,37 +21,37 @@ def refuse_incomplete_index(found: Survey) -> None:
     if has_logs and (found.index_is_lost or not found.space.index_dirs):
         raise RefusedError(
             f"{where}: the ledger index has no row, so every entry in"
-            f" {counted(len(found.space.logs), 'log')} would look dead; {way_out}. Make the index again "
-            "('bkctl index rebuild --all') or, if these ledgers were"
-            " deleted, prove it with --metadata"
+            f" {counted(len(found.space.logs), 'log')} would look dead; {way_out}. Rebuild the index ('bkctl"
+            " index rebuild --all'). If these ledgers were deleted, prove it with --metadata"
         )
     if found.unseen is not None:
         raise RefusedError(f"{where}: {found.unseen}; {way_out}")
     if found.rebuilds:
         raise RefusedError(
-            f"{found.rebuilds[0]}: a rebuild of the index was begun and has not ended; {way_out}. Run it to"
-            " its end, or move that away"
+            f"{found.rebuilds[0]}: a rebuild of the index has begun and has not ended; {way_out}. Run it to "
+            "its end, or move this directory away"
         )
     if found.index.damage:
         damage = found.index.damage[0]
         raise RefusedError(
-            f"{damage.path}: row {damage.key_hex}: {damage.reason}; {way_out}. bkctl index rebuild --ledgers"
+            f"{damage.path}: row {damage.key_hex}: {damage.reason}; {way_out}. Run 'bkctl index rebuild "
+            "--ledgers'"
         )
     if found.index.needs_integrity_check:
         raise RefusedError(
-            f"{where}: marked for a data integrity check, so its index is not complete; {way_out}. Start the"
-            " bookie once"
+            f"{where}: is marked for a data integrity check, so its index is not complete; {way_out}. Start "
+            "the bookie once"
         )
     if found.unreplayed.damage:
         damage_place = found.unreplayed.damage[0]
         raise RefusedError(
-            f"{damage_place.path}: damage at {damage_place.offset}, behind the last mark: which ledgers the"
-            f" journals bring back is not known; {way_out}. bkctl journal verify"
+            f"{damage_place.path}: damage at {damage_place.offset}, after the last mark, so it is not known "
+            f"which ledgers the journals bring back; {way_out}. Run 'bkctl journal verify'"
         )
     if found.dirty and not found.unreplayed.journals_found:
         raise RefusedError(
-            f"{where}: its bookie did not shut down cleanly, and its journals are not found; {way_out}. Name"
-            " the journal directory as well, or start the bookie once"
+            f"{where}: its bookie did not shut down cleanly, and its journals were not found; {way_out}. "
+            "Name the journal directory, too, or start the bookie once"
         )
 
 
@@ -68,9 +68,9 @@ def refuse_exchanged_logs(filesystem: WritableFileSystem, found: Survey) -> None
         return
     if found.index.ledgers.isdisjoint(ledgers_of_logs(filesystem, space.logs, len(space.logs))):
         raise RefusedError(
-            f"{space.log_dirs[0]}: its logs hold ledgers of directory {home} of the cookie's list, and this"
-            f" is {space.position} (counted from 0), so every entry would look dead; nothing was removed."
-            " Mount each disk where its ledgers belong"
+            f"{space.log_dirs[0]}: its logs hold ledgers of directory {home} of the cookie's list, but this "
+            f"is directory {space.position} (counted from 0), so every entry would look dead; nothing was "
+            "removed. Mount each disk where its ledgers belong"
         )
 
 

@@ -141,24 +141,24 @@ class DumpedCluster:
     def unproved(self, instance_id: str | None) -> str | None:
         if self._end is not None and self._end.kind is DumpKind.UNDO:
             raise RefusedError(
-                f"{self.name}: is an undo file of 'bkctl ledger delete'; it holds the ledgers that were"
-                " deleted, and says nothing of any other. Give --metadata FILE|URI"
+                f"{self.name}: is an undo file of 'bkctl ledger delete'. It only has the ledgers that were "
+                "deleted, and does not show which others exist. Give --metadata FILE|URI"
             )
         refuse_another(self.instance_id, instance_id, self.name)
         if self._trusted and not self._has_root:
             raise RefusedError(
-                f"{self.name}: has no ledgers root, so it is a part of a cluster (an undo file, perhaps) and"
-                " proves nothing, whoever trusts it"
+                f"{self.name}: has no ledgers root, so it is only a part of a cluster (an undo file, "
+                "perhaps), and proves nothing, even with --trust-dump"
             )
         if self._trusted:
             return None
         if self._end is None or self._end.next_ledger is None:
-            return f"{self.name} has no end marker, so that it may be incomplete (--trust-dump believes it)"
+            return f"{self.name} has no end marker, so it may be incomplete (--trust-dump accepts it)"
         if not self._has_root:
             return f"{self.name} has no ledgers root"
         if self.instance_id is None or instance_id is None:
             whose = self.name if self.instance_id is None else "the cookie"
-            return f"{whose} has no instance id, so that it may be of another cluster (--trust-dump)"
+            return f"{whose} has no instance id, so it may be of another cluster (--trust-dump accepts it)"
         return None
 
     def next_ledger(self) -> int:
@@ -287,9 +287,9 @@ class KnownLedgers:
 
     def _doubt(self, ledger: int) -> None:
         self.rolled_back = (
-            f"ledger {ledger} is here, and the metadata store, which does not have it, would generate"
-            f" {self.next_ledger} as its next id: the store was brought back from an older copy, or a client"
-            " chose that id. No ledger is taken for gone"
+            f"ledger {ledger} is here, but the metadata store does not have it, and its next ledger id "
+            f"would be {self.next_ledger}. So the store was brought back from an older copy, or a client "
+            "chose this id. No ledger counts as deleted"
         )
 
     def keeps_each(self, ledgers: Collection[int]) -> dict[int, bool | None]:
@@ -390,7 +390,7 @@ def refuse_another(theirs: str | None, instance_id: str | None, name: str) -> No
     """
     if are_two_clusters(theirs, instance_id):
         raise RefusedError(
-            f"{name}: is of cluster {theirs}, the cookie of this directory of cluster {instance_id}; another"
-            " cluster's metadata say nothing about these ledgers: name the store of this bookie's cluster, or"
-            " a dump of it, with --metadata ('-c none' leaves out what a context names)"
+            f"{name}: is of cluster {theirs}, but the cookie of this directory is of cluster {instance_id}."
+            " Metadata of another cluster say nothing about these ledgers. Name the store of this bookie's"
+            " cluster, or a dump of it, with --metadata ('-c none' ignores the context)"
         )

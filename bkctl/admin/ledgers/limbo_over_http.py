@@ -33,7 +33,7 @@ class LimboOverHttp:
             http_json.call("DELETE", url, path, timeout_s=_TIMEOUT_S)
         except http_json.NoSuchPathError as error:
             raise RefusedError(
-                f"{bookie} is a Java bookie, which is taken out of limbo when it is stopped: "
+                f"{bookie} is a Java bookie, whose limbo flag can only be cleared while it is stopped: "
                 f"bkctl index limbo {ledger} PATH --clear"
             ) from error
 
@@ -54,7 +54,7 @@ class LimboOverHttp:
         )
         if not urls:
             raise RefusedError(
-                f"{bookie} has no HTTP admin (httpServerEnabled), by which it would be taken out of "
-                f"limbo: stop it, bkctl index limbo {ledger} PATH --clear, start it"
+                f"{bookie} has no HTTP admin (httpServerEnabled), which would clear the limbo flag. Stop the "
+                f"bookie, run 'bkctl index limbo {ledger} PATH --clear', and start the bookie"
             )
         return urls[0]

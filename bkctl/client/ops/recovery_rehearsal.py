@@ -21,8 +21,8 @@ Rehearsed = Callable[[BkctlError | None], None]
 def not_written_again(ledger: int, entry: int, bookies: Collection[str]) -> RecoveryFailedError:
     """Return the error of a recovery that cannot write an entry again: these bookies do not take it."""
     return RecoveryFailedError(
-        f"it could not be written again to an ack quorum: {', '.join(bookies)} failed, and nobody is there "
-        "to take the place. Start what failed, or one more bookie, and recover the ledger again",
+        f"it could not be written again to an ack quorum: {', '.join(bookies)} failed, and no other bookie "
+        "can replace them. Start these bookies, or one more bookie, and recover the ledger again",
         ledger=ledger,
         entry=entry,
     )

@@ -59,8 +59,8 @@ def plan(url: str, threshold: float | None, output: Format | None) -> int:
     found = ask_logs(url)
     if found is None:
         raise RefusedError(
-            f"{url}: a Java bookie does not tell what its logs hold; run 'bkctl gc plan' on its directories,"
-            " which may be in use"
+            f"{url}: a Java bookie does not report what its logs hold. Run 'bkctl gc plan' on its "
+            "directories; the bookie can keep running"
         )
     rooms = [(each.candidates(), each.free_bytes, each.is_scarce) for each in found]
     write_plan(rooms, threshold, output)

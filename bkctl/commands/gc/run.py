@@ -124,13 +124,13 @@ def run_command(
     from bkctl.admin.gc.run import RunOptions
 
     if major or minor:
-        raise UsageError("--major and --minor go with --url; with PATH it is --threshold")
+        raise UsageError("--major and --minor need --url; with PATH use --threshold")
     known = KnownClusterOptions(ledger_metadata, trust_dump, store)
     if delete_ledgers and known.ledger_metadata and not trust_dump:
-        raise UsageError("--delete-ledgers by a dump deletes ledgers on old news: add --trust-dump")
+        raise UsageError("--delete-ledgers with a dump, which may be old: add --trust-dump")
     with asked_cluster(context, known) as cluster:
         if delete_ledgers and not (cluster.is_live or trust_dump):
-            raise UsageError("--delete-ledgers needs --metadata, which tells what was deleted")
+            raise UsageError("--delete-ledgers needs --metadata, which shows what was deleted")
         code = _run(
             spaces_of(paths),
             cluster,

@@ -95,6 +95,6 @@ def _missing(reader: LedgerReader, first: int, last: int) -> NotFoundError:
     if reader.closed:
         return NotFoundError(f"ledger {reader.ledger} has no {named}: {told_end(newest)}")
     return NotFoundError(
-        f"ledger {reader.ledger}: {named} not confirmed, the last one that is known to be is {newest}; the "
-        "ledger is not closed, --unconfirmed reads on"
+        f"ledger {reader.ledger}: {named} not confirmed; the last entry that is known to be confirmed is "
+        f"{newest}. The ledger is not closed; with --unconfirmed the command reads further"
     )

@@ -305,8 +305,8 @@ class GoneLedgers(Container[int]):
             gone = ledger in self._dead or self._is_nowhere(ledger)
             if gone and ledger in self._undecided:
                 raise RefusedError(
-                    f"it has entries of ledger {ledger}, of which the index has nothing, and which is not"
-                    " proved to be gone: bkctl index rebuild"
+                    f"it has entries of ledger {ledger}, which the index does not know, and which is not "
+                    "proved to be deleted: run 'bkctl index rebuild'"
                 )
             # Only now: the thread that reads the next log asks, too.
             self._known[ledger] = gone

@@ -178,12 +178,13 @@ class LedgerSweep:
         self._meters.held_deletions = report.held_deletions = len(self._held)
         if too_new:
             report.listing_failed = (
-                f"ledger {min(self._too_new)} is here, and the metadata store neither has it nor would"
-                " generate a later id next: it was brought back from an older copy, or a client chose the id"
+                f"ledger {min(self._too_new)} is here, but the metadata store does not have it, and would"
+                " not generate a later id next: the store was brought back from an older copy, or a client"
+                " chose the id"
             )
             _log.critical(
-                "%s: garbage collection STOPPED: %s. If these ledgers were deleted, say so: bkctl bookie gc"
-                " --confirm-deletions. If not, bring back what the store has lost ('bkctl ledger restore')",
+                "%s: garbage collection STOPPED: %s. If these ledgers were deleted, confirm it: bkctl "
+                "bookie gc --confirm-deletions. If not, restore the lost metadata ('bkctl ledger restore')",
                 self._storage.directory,
                 report.listing_failed,
             )
@@ -193,8 +194,8 @@ class LedgerSweep:
         if too_many:
             _log.critical(
                 "%s: garbage collection STOPPED: %d of %d ledgers are missing from the metadata store. If"
-                " they were deleted, say so: bkctl bookie gc --confirm-deletions. If not, this bookie looks"
-                " at the wrong store, or at one that was emptied",
+                " they were deleted, confirm it: bkctl bookie gc --confirm-deletions. If not, this bookie"
+                " uses the wrong store, or the store was emptied",
                 self._storage.directory,
                 len(going),
                 ledgers,

@@ -493,7 +493,7 @@ def test_a_dry_run_asks_who_would_take_what_is_written_again(others: int, found:
         assert (recovery.result.last_entry, recovery.result.entries_rewritten) == (3, 1)
         return
     assert isinstance(recovery.error, RecoveryFailedError)
-    assert f"{'c' if others else 'b, c'} failed, and nobody is there" in str(recovery.error)
+    assert f"{'c' if others else 'b, c'} failed, and no other bookie" in str(recovery.error)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

@@ -40,6 +40,6 @@ def _check_compacted(logs: Sequence[LogFile]) -> None:
             continue
         target, source = map(log_name, named)
         raise RefusedError(
-            f"{log.path}: neither {target} nor {source}, from which it was made, is there: it "
-            f"may hold the only copy of its entries; link it as {target}, then rebuild"
+            f"{log.path}: neither {target} nor {source}, from which it was made, exists, so it may "
+            f"hold the only copy of its entries. Link it as {target}, then rebuild"
         )

@@ -86,7 +86,7 @@ def _scanned(
     )
     if identity is None or identity_of(task.log.path) != identity:
         raise RefusedError(
-            f"{task.log.path}: changed while it was read; stop what writes there and try again"
+            f"{task.log.path}: changed while it was read. Stop the process that writes there, and try again"
         )
     work.keep(manifest)
     return manifest

@@ -192,8 +192,8 @@ class LogSet:
             read = self._read[log.log_id]
             if identity_of(log.path) != (read.size_bytes, read.mtime_ns):
                 raise RefusedError(
-                    f"{log.path}: changed during the rebuild; the old index is in place; stop what writes "
-                    "there and run the command again"
+                    f"{log.path}: changed during the rebuild; the old index is still in place. Stop the "
+                    "process that writes there, and run the command again"
                 )
 
 
@@ -275,9 +275,10 @@ def check_loss(found: LogSet, options: RebuildOptions) -> None:
             lines.append("it has no ledgers map: any ledger of the directory may have lost entries")
     raise RefusedError(
         "; ".join(lines)
-        + ". Nothing was changed: the new index would lack these entries for good. Copy the logs "
-        "from a good disk if there is one. Else, where the old index can be read, first run "
+        + ". Nothing was changed: the new index would lack these entries for good. If there is an undamaged "
+        "copy of the logs, bring it back. Otherwise, if the old index can be read, first run "
         + " and ".join(f"'{ended_by(salvage_words(path)).line}'" for path in found.damaged_paths)
-        + ": that keeps what digests and rows prove, and a rebuild is possible behind it. With --accept-loss "
-        "the rebuild goes on without them and marks every ledger that may have lost entries (limbo)"
+        + ". This keeps the entries that digests and rows prove, and makes a rebuild possible. With "
+        "--accept-loss the rebuild continues without the others, and puts every ledger that may have lost "
+        "entries into limbo"
     )

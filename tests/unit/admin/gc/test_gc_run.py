@@ -263,7 +263,7 @@ def dirty_without_journals(bookie: Stopped) -> None:
         (no_ledgers_database, "ledgers"),
         (no_index, ""),
         (no_locations_database, "locations"),
-        (dirty_without_journals, "journals are not found"),
+        (dirty_without_journals, "journals were not found"),
     ],
 )
 @pytest.mark.parametrize("options", [HALF, DELETE])
@@ -299,7 +299,7 @@ def test_damage_behind_the_mark_is_refused(tmp_path: Path) -> None:
     data = bytearray(journal.read_bytes())
     data[700:900] = b"\xee" * 200
     journal.write_bytes(data)
-    with pytest.raises(RefusedError, match="behind the last mark"):
+    with pytest.raises(RefusedError, match="after the last mark"):
         made.run()
 
 
