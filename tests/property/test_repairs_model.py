@@ -195,7 +195,7 @@ class _Trial:
         result = self._run_cli(*words, env={"BKCTL_METADATA_URI": None})
         if result.exit_code == 4 and self._dump:
             # Another cluster's metadata are refused by name; the operator goes on without them.
-            assert "another cluster's metadata" in result.stderr
+            assert "Metadata of another cluster" in result.stderr
             assert self._repair.dump == "foreign"
             self._dump = ()
             return self._check()
