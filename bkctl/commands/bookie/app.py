@@ -99,8 +99,8 @@ def start_command(
         bool,
         typer.Option(
             "--accept-loss",
-            help="Go on over damaged or missing journals and a lost index; every ledger that may have lost "
-            "entries is put in limbo.",
+            help="Start in spite of damaged or missing journals or a lost index; every ledger that may have "
+            "lost entries is put into limbo.",
         ),
     ] = False,
     log_format: LogFormatOption = None,
@@ -184,7 +184,7 @@ def format_command(
     configuration: ConfigurationOptions,
     delete_cookie: Annotated[
         bool,
-        typer.Option("--delete-cookie", help="Remove the bookie's cookie from the metadata store as well."),
+        typer.Option("--delete-cookie", help="Also remove the bookie's cookie from the metadata store."),
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,

@@ -60,12 +60,20 @@ _To = Annotated[
     ),
 ]
 _Memory = Annotated[
-    int, typer.Option("--memory", metavar="SIZE", parser=parse_byte_size, help="Memory limit: 256M, 1GiB.")
+    int,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        parser=parse_byte_size,
+        help="Limit of the memory that is used, such as 256M or 1GiB.",
+    ),
 ]
 _Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs", metavar="N", help="Processes; default: as many as processors, if --memory allows."
+        "--jobs",
+        metavar="N",
+        help="Number of processes. Default: one for each processor, if --memory allows.",
     ),
 ]
 _DropOld = Annotated[

@@ -103,12 +103,16 @@ def gc_command(
 @takes(GC_SCHEMA)
 def compact_command(
     url: UrlOption = None,
-    major: Annotated[bool, typer.Option("--major", help="Logs below majorCompactionThreshold.")] = False,
-    minor: Annotated[bool, typer.Option("--minor", help="Logs below minorCompactionThreshold.")] = False,
+    major: Annotated[
+        bool, typer.Option("--major", help="Compact logs below majorCompactionThreshold.")
+    ] = False,
+    minor: Annotated[
+        bool, typer.Option("--minor", help="Compact logs below minorCompactionThreshold.")
+    ] = False,
     suspend: Annotated[
         bool, typer.Option("--suspend", help="Run no automatic compaction until --resume or the next start.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Take a --suspend back.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="End a --suspend.")] = False,
     *,
     waiting: WaitOptions,
     configuration: ConfigurationOptions,

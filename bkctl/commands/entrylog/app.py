@@ -113,7 +113,9 @@ def show_command(
         typer.Argument(metavar="[ID] [PATH...]", help="A log id (28, 0x1c, 1c.log) and where it is."),
     ],
     log: LogOption = None,
-    walk: Annotated[bool, typer.Option("--walk", help="Read every record even when there is a map.")] = False,
+    walk: Annotated[
+        bool, typer.Option("--walk", help="Read every record, even if the log has a ledgers map.")
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """[offline] [reads] Show which ledgers an entry log holds, and their bytes and entries.
@@ -190,7 +192,7 @@ def scan_command(
             "--bytes",
             metavar="A[-B]",
             parser=parse_entry_range,
-            help="Only entries whose records touch these bytes of the file, both ends included.",
+            help="Show only entries whose records touch these bytes of the file, both ends included.",
         ),
     ] = None,
     payload: PayloadOption = Payload.NONE,

@@ -36,10 +36,13 @@ def quarantine_command(
         typer.Argument(metavar="[ID] [PATH...]", help="A log id (28, 0x1c, 1c.log) and where it is."),
     ],
     *,
-    release: Annotated[bool, typer.Option("--release", help="Bring a log back.")] = False,
+    release: Annotated[bool, typer.Option("--release", help="Bring a log back out of quarantine.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Only list the logs in quarantine.")] = False,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Reason; it is written to a file beside the log.")
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="The reason, which is written to a file next to the log."
+        ),
     ] = "",
     dry_run: DryRunOption = False,
     yes: YesOption = False,

@@ -79,7 +79,7 @@ MarkOption = Annotated[
         "--mark",
         metavar="ID:OFFSET",
         parser=_parse_mark,
-        help="Judge the tail by this last mark instead of the one found beside the journal.",
+        help="Judge the tail by this last mark, not by the one next to the journal.",
     ),
 ]
 
@@ -106,8 +106,10 @@ def scan_command(
     entry: EntryOption = None,
     payload: PayloadOption = Payload.NONE,
     digest: DigestOption = Digest.AUTO,
-    padding: Annotated[bool, typer.Option("--padding", help="List padding records too.")] = False,
-    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Show master keys.")] = False,
+    padding: Annotated[bool, typer.Option("--padding", help="Also list padding records.")] = False,
+    show_secrets: Annotated[
+        bool, typer.Option("--show-secrets", help="Show the master keys of ledgers; they are secret.")
+    ] = False,
     mark: MarkOption = None,
     *,
     metadata: LedgerMetadataOptions,

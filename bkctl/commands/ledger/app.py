@@ -38,7 +38,7 @@ app = noun_app("Ledgers: list, show, write, read, recover, fence, delete them.")
 
 SHOW_SCHEMA: Schema = (*LEDGER_KEYS, SECRET_KEY)
 
-SecretsOption = Annotated[bool, typer.Option("--show-secrets", help="Print the ledger's password as well.")]
+SecretsOption = Annotated[bool, typer.Option("--show-secrets", help="Also print the ledger's password.")]
 
 
 @app.command("list")

@@ -40,7 +40,7 @@ def compare_command(
     ledger: LedgerArgument,
     entry: EntryOption = None,
     differences: Annotated[
-        bool, typer.Option("--differences", help="Only entries that not all of their bookies have.")
+        bool, typer.Option("--differences", help="Show only entries that some of their bookies lack.")
     ] = False,
     *,
     password: PasswordOptions,

@@ -33,7 +33,11 @@ def delete_command(
     ledgers: LedgersArgument,
     undo_file: Annotated[
         str | None,
-        typer.Option("--undo-file", metavar="FILE", help="Default: ledger-ID-TIME.undo.json, here."),
+        typer.Option(
+            "--undo-file",
+            metavar="FILE",
+            help="File for 'ledger restore'. Default: ledger-ID-TIME.undo.json in this directory.",
+        ),
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,

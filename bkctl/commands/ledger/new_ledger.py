@@ -23,15 +23,22 @@ class NewLedgerOptions:
     """How a new ledger is to be."""
 
     ensemble: Annotated[
-        int, typer.Option("--ensemble", "-e", metavar="N", help="Bookies that hold the ledger.")
+        int, typer.Option("--ensemble", "-e", metavar="N", help="Number of bookies that hold the ledger.")
     ] = 3
     write_quorum: Annotated[
         int | None,
-        typer.Option("--write-quorum", "-w", metavar="N", help="Bookies that hold an entry. Default: 2."),
+        typer.Option(
+            "--write-quorum", "-w", metavar="N", help="Number of bookies that hold each entry. Default: 2."
+        ),
     ] = None
     ack_quorum: Annotated[
         int | None,
-        typer.Option("--ack-quorum", "-a", metavar="N", help="Acknowledgements of an entry. Default: as -w."),
+        typer.Option(
+            "--ack-quorum",
+            "-a",
+            metavar="N",
+            help="Number of bookies that must acknowledge an entry. Default: that of -w.",
+        ),
     ] = None
     digest: Annotated[
         NewDigest,
@@ -47,20 +54,25 @@ class NewLedgerOptions:
     ] = None
     ledger: Annotated[
         int | None,
-        typer.Option("--ledger", metavar="ID", parser=parse_ledger_id, help="Id to use. Default: a new one."),
+        typer.Option(
+            "--ledger", metavar="ID", parser=parse_ledger_id, help="Id of the ledger. Default: a new id."
+        ),
     ] = None
     racks: Annotated[
         str | None,
         typer.Option(
             "--racks",
             metavar="FILE",
-            help="Spread over racks: a file with a bookie and its location (/dc1/rack7) on each line.",
+            help="Spread the ledger over racks: file with a bookie and its location (/dc1/rack7) on each "
+            "line.",
         ),
     ] = None
     rack_script: Annotated[
         str | None,
         typer.Option(
-            "--rack-script", metavar="FILE", help="The same by a topology script, called with bookies' hosts."
+            "--rack-script",
+            metavar="FILE",
+            help="Spread the ledger over racks by a topology script, which gets bookies' hosts.",
         ),
     ] = None
 

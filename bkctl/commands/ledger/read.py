@@ -28,7 +28,10 @@ def read_command(
     entry: EntryOption = None,
     payload: PayloadFormOption = Payload.BASE64,
     unconfirmed: Annotated[
-        bool, typer.Option("--unconfirmed", help="Also entries that are not confirmed; they may vanish.")
+        bool,
+        typer.Option(
+            "--unconfirmed", help="Also read entries that are not confirmed; a recovery may drop these."
+        ),
     ] = False,
     *,
     password: PasswordOptions,

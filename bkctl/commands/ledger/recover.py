@@ -55,12 +55,18 @@ def recover_command(
         typer.Argument(metavar="[ID...]", show_default=False, parser=parse_ledger_id, help="Ids of ledgers."),
     ] = None,
     all_open: Annotated[
-        bool, typer.Option("--all-open", help="All ledgers that are OPEN or IN_RECOVERY, of those below.")
+        bool,
+        typer.Option(
+            "--all-open", help="Recover all OPEN and IN_RECOVERY ledgers that the next options select."
+        ),
     ] = False,
     *,
     conditions: LedgerConditions,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", metavar="N", help="Ledgers recovered at once.")
+        int,
+        typer.Option(
+            "--concurrency", metavar="N", help="Number of ledgers that are recovered at the same time."
+        ),
     ] = 8,
     watch: LookOption = "2s",  # type: ignore[assignment]
     stop_writers: Annotated[

@@ -62,7 +62,7 @@ FromOption = Annotated[
     typer.Option(
         "--from",
         metavar="LOSSES",
-        help="Ledgers of a list of losses, which --losses of another repair wrote.",
+        help="Repair the ledgers of a list of losses, which --losses of another repair has written.",
     ),
 ]
 LostOption = Annotated[
@@ -82,7 +82,7 @@ class RepairOptions:
         typer.Option(
             "--bookie",
             metavar="ID",
-            help="Check and repair this bookie only; without ids, all ledgers that name it. Repeatable.",
+            help="Check and repair only this bookie; without ids, all ledgers that name it. May be repeated.",
         ),
     ] = None
     recover: Annotated[
@@ -90,17 +90,25 @@ class RepairOptions:
     ] = False
     rate: Annotated[
         int | None,
-        typer.Option("--rate", metavar="SIZE", parser=parse_byte_size, help="Bytes a second to copy: 10M."),
+        typer.Option(
+            "--rate",
+            metavar="SIZE",
+            parser=parse_byte_size,
+            help="Limit of the bytes that are copied in a second, such as 10M.",
+        ),
     ] = None
     concurrency: Annotated[
-        int, typer.Option("--concurrency", metavar="N", min=1, help="Ledgers repaired at once.")
+        int,
+        typer.Option(
+            "--concurrency", metavar="N", min=1, help="Number of ledgers that are repaired at the same time."
+        ),
     ] = 4
     http: Annotated[
         list[str] | None,
         typer.Option(
             "--http",
             metavar="ID=URL",
-            help="HTTP admin of a bookie, if it is not the one that the bookie registered. Repeatable.",
+            help="HTTP admin of a bookie, if it is not the registered one. May be repeated.",
         ),
     ] = None
     dry_run: DryRunOption = False

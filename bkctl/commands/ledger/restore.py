@@ -29,7 +29,12 @@ def restore_command(
     ],
     ledger: Annotated[
         list[int] | None,
-        typer.Option("--ledger", metavar="ID", parser=parse_ledger_id, help="Only this one; repeatable."),
+        typer.Option(
+            "--ledger",
+            metavar="ID",
+            parser=parse_ledger_id,
+            help="Restore only this ledger; may be repeated.",
+        ),
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,

@@ -41,7 +41,7 @@ def write_command(
             "--chunk",
             metavar="SIZE",
             parser=parse_byte_size,
-            help="Entries of this size instead of one a line.",
+            help="Write entries of this size, such as 64K, instead of one for each line.",
         ),
     ] = None,
     *,

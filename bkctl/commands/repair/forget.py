@@ -32,7 +32,7 @@ def forget_command(
     paths: PathsArgument,
     number: Annotated[
         list[str] | None,
-        typer.Option("--number", metavar="NUMBER", help="Only this repair; may be repeated."),
+        typer.Option("--number", metavar="NUMBER", help="Forget only this repair; may be repeated."),
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,

@@ -51,7 +51,7 @@ def plan_command(
         typer.Option(
             "--lost-disk",
             metavar="DIR",
-            help="A configured directory whose disk is lost for good, not only not mounted. Repeatable.",
+            help="A configured directory whose disk is lost for good, not only not mounted. May be repeated.",
         ),
     ] = None,
     out: Annotated[
