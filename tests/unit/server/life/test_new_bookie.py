@@ -152,7 +152,7 @@ def test_bookies_that_start_at_the_same_moment_share_one_new_store(tmp_path: Pat
 def test_the_admin_of_the_bookie_that_runs_with_a_configuration(tmp_path: Path) -> None:
     with EmbeddedBookie(tmp_path) as bookie:
         assert registered_http_url(bookie.config) == f"http://127.0.0.1:{bookie.http_port}"
-    with pytest.raises(ConnectionFailedError, match="does not run"):
+    with pytest.raises(ConnectionFailedError, match="no bookie is registered"):
         registered_http_url(bookie.config)
     with (
         EmbeddedBookie(tmp_path / "2", overrides={"httpServerEnabled": "false"}) as silent,
