@@ -105,12 +105,13 @@ class ReadQueue:
 
     def add(self, run: QueuedRun) -> None:
         """Have a run's next chunk read. On the loop's thread. Raises TooManyRequestsError."""
-        requests = run.requests
-        self._stage.admit(requests)
-        with self._lock:
-            self._waiting.append(_Waiting(run, requests, self._now_s()))
-            begins = self._working < self._open
-            self._working += begins
+        waiting = _Waiting(run, run.requests, self._now_s())
+        self._stage.admit(waiting.requests)
+        try:
+            begins = self._put(waiting)
+        except Exception:
+            self._stage.end(waiting.requests)
+            raise
         if not begins:
             # From here on the threads have the run, so nothing may be raised.
             reported("watching for a stall", self._watch)
@@ -124,8 +125,16 @@ class ReadQueue:
                     return
                 # Nobody else works, so this is the only one that waits.
                 self._waiting.pop()
-            self._stage.end(requests)
+            self._stage.end(waiting.requests)
             raise
+
+    def _put(self, waiting: _Waiting) -> bool:
+        """Have a run wait; return whether a thread is to begin, which counts as one that works."""
+        with self._lock:
+            self._waiting.append(waiting)
+            begins = self._working < self._open
+            self._working += begins
+        return begins
 
     def stop(self) -> None:
         """Drop what waits: nothing of it is read any more. In front of the stop of the stage."""
@@ -208,50 +217,52 @@ class ReadQueue:
 
     def _read(self, batch: Sequence[_Waiting]) -> None:
         """Have a batch read and counted. Never raises."""
-        blocks = _blocks_read()
-        started_s = self._now_s()
-        self._read_batch([each.run for each in batch])
+        blocks, started_s = _blocks_read(), batch[0].since_s
+        try:
+            started_s = self._now_s()
+            rest = self._read_together(batch) if len(batch) > 1 else batch
+        except Exception as error:  # noqa: BLE001 - each run is read by itself, and answers its own failures
+            report("reading several runs together", error)
+            rest = batch
+        for each in rest:
+            reported("reading entries", each.run.read)
         for each in batch:
-            reported("counting reads", self._stage.end, each.requests, started_s - each.since_s)
+            reported("counting reads", self._count, each, started_s)
         with self._lock:
             self._ended += 1
             self._open = max(1, self._open - 1)
         if _blocks_read() != blocks:
             reported("opening threads for reads", self._open_all)
 
-    def _read_batch(self, runs: Sequence[QueuedRun]) -> None:
-        """Have the next chunks of the runs answered. Never raises: each run answers its own failures."""
-        rest = runs
-        if len(runs) > 1:
-            try:
-                answers, rest = self._read_together(runs)
-                self._answers.post(answers)
-            except Exception as error:  # noqa: BLE001 - each is read by itself
-                report("reading several runs together", error)
-        for run in rest:
-            reported("reading entries", run.read)
+    def _count(self, waiting: _Waiting, started_s: float) -> None:
+        self._stage.end(waiting.requests, started_s - waiting.since_s)
 
-    def _read_together(self, runs: Sequence[QueuedRun]) -> tuple[list[Answer], list[QueuedRun]]:
-        """Read the chunks of several runs in one step; return the answers, and the runs that have none."""
+    def _read_together(self, batch: Sequence[_Waiting]) -> list[_Waiting]:
+        """Read the chunks of several runs in one step; return the runs that it did not answer.
+
+        An error that it raises has answered none of them.
+        """
         started_s = self._now_s()
-        keys = [run.next_keys() for run in runs]
+        keys = [each.run.next_keys() for each in batch]
         found = self._reads.read_records(b"".join(keys), BATCH_BYTES_MAX)
         records, left = found or (b"", 0)
         worked_s = (self._now_s() - started_s) / max(left, 1)
         answers: list[Answer] = []
-        rest: list[QueuedRun] = []
+        rest: list[_Waiting] = []
         start = 0
-        for run, own in zip(runs, keys, strict=True):
+        for each, own in zip(batch, keys, strict=True):
             count = min(len(own) // KEY_BYTES, left)
             end = _end_of(records, start, count)
-            answer = run.answer(records[start:end], count, worked_s * count) if count else None
+            answer = each.run.answer(records[start:end], count, worked_s * count) if count else None
             if answer is None:
-                rest.append(run)
+                rest.append(each)
             else:
                 answers.append(answer)
             left -= count
             start = end
-        return answers, rest
+        if answers:
+            self._answers.post(answers)
+        return rest
 
 
 def _end_of(records: bytes, start: int, count: int) -> int:

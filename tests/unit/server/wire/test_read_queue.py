@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -147,9 +148,12 @@ def test_a_step_is_no_longer_than_the_pace_allows(rig: Rig, disk: list[int]) -> 
     assert all(len(run.got) == 1 for run in runs)
 
 
-def test_what_failed_together_is_read_run_by_run(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("what", ["read_records", "post"])
+def test_what_failed_together_is_read_run_by_run(
+    rig: Rig, what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     gate = Gate()
-    rig.read_records = lambda *_: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+    monkeypatch.setattr(rig, what, lambda *_: 1 // 0)
     rig.queue.add(Run(0, lambda: gate(1)))
     gate.await_reached()
     runs = [Run(ledger) for ledger in (1, 2)]
@@ -225,6 +229,13 @@ def test_a_full_stage_refuses_a_run(disk: list[int]) -> None:
     rig.loop.close()
 
 
+def test_a_run_that_cannot_wait_is_not_counted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rig.queue, "_put", lambda _: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        rig.queue.add(Run(0))
+    assert rig.stage.meter.length == 0
+
+
 def test_a_thread_that_cannot_begin_leaves_its_run_to_those_that_work(
     rig: Rig, disk: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -268,3 +279,45 @@ def test_a_stop_drops_what_waits(rig: Rig, disk: list[int]) -> None:
     gate.opened.set()
     rig.until_idle()
     assert run.got == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_run_is_answered_once_whatever_happens(
+    seed: int, disk: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From memory and from the disk, with failures of the reading, of the answers and of new threads."""
+    chance = random.Random(seed)
+    rig = Rig(threads=1 + seed % 5, requests_max=1_000_000)
+    begin, read, post = rig.stage.begin, rig.read_records, rig.post
+
+    def at_times(call: Callable[..., Any], share: float) -> Callable[..., Any]:
+        def one(*arguments: Any) -> Any:
+            if chance.random() < share:
+                raise MemoryError
+            if chance.random() < 0.1:
+                disk[0] += 1
+            if chance.random() < 0.1:
+                time.sleep(0.001)
+            rig.readable = chance.randrange(12)
+            return call(*arguments)
+
+        return one
+
+    monkeypatch.setattr(read_queue, "report", lambda *_: None)
+    monkeypatch.setattr(rig.stage, "begin", at_times(begin, 0.2))
+    monkeypatch.setattr(rig, "read_records", at_times(read, 0.2))
+    monkeypatch.setattr(rig, "post", at_times(post, 0.2))
+    runs, refused = [Run(number) for number in range(600)], []
+    for run in runs:
+        try:
+            rig.queue.add(run)
+        except MemoryError:
+            refused.append(run)
+        if chance.random() < 0.02:
+            rig.look(0.006)
+    rig.until_idle()
+    assert {len(run.got) for run in runs if run not in refused} == {1}
+    assert not any(run.got for run in refused)
+    assert not rig.queue._waiting
+    rig.stage.stop()
+    rig.loop.close()
