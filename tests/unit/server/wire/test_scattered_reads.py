@@ -16,7 +16,7 @@ from bkctl.types import ResultCode
 from tests.support.engine_on_disk import EngineOnDisk
 from tests.support.engine_rig import entry_body
 from tests.support.served_engine import ServedEngine
-from tests.support.storage_rig import key_of
+from tests.support.storage_rig import entry_of, key_of
 from tests.support.wire_client import WireClient
 
 LEDGERS = (4, 5, 6)
@@ -165,3 +165,46 @@ def test_clients_that_read_at_once_get_their_entries(tmp_path: Path, wire: Wire,
         meter = served.server.read_stage.meter
         served.until(lambda: meter.length == 0, "reads are counted that have ended")
         assert meter.rejected == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_records_are_the_newest_ones(tmp_path: Path, seed: int) -> None:
+    """After entries were written again, ledgers deleted and made again, and caches flushed, in any order."""
+    chance = random.Random(seed)
+    with EngineOnDisk(tmp_path, read_cache_bytes=chance.choice([0, 8192, 1 << 20])) as rig:
+        rig.start()
+        storage, lock = rig.bookie.storages[0], rig.bookie.reads._lock
+        now: dict[tuple[int, int], bytes] = {}
+        asked = got = 0
+        for step in range(400):
+            ledger = chance.randrange(3)
+            act = chance.random()
+            if act < 0.4:
+                first = chance.randrange(200)
+                bodies = [
+                    entry_of(ledger, entry, step, 40 + chance.randrange(200))
+                    for entry in range(first, first + chance.randrange(1, 60))
+                ]
+                size_bytes = sum(map(len, bodies))
+                with lock:
+                    if not storage.has_room(size_bytes, len(bodies)):
+                        continue
+                    storage.put_many([each[:16] for each in bodies], bodies, size_bytes)
+                now.update({(ledger, first + number): each for number, each in enumerate(bodies)})
+            elif act < 0.45:
+                with lock:
+                    storage.delete_ledger(ledger)
+                now = {each: found for each, found in now.items() if each[0] != ledger}
+            elif act < 0.55:
+                storage.flush()
+            elif now:
+                ids = chance.sample(sorted(now), min(len(now), chance.randrange(1, 50)))
+                if chance.random() < 0.3:
+                    ids.sort()
+                found = storage.read_records(b"".join([key_of(*each) for each in ids]), 1 << 20)
+                records, count = found or (b"", 0)
+                assert bodies_of(records) == [now[each] for each in ids[:count]]
+                assert storage.read_many([key_of(*each) for each in ids]) == [now[each] for each in ids]
+                asked += len(ids)
+                got += count
+        assert got > asked // 2 or _kernels.IMPL != "native"
