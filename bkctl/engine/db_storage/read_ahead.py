@@ -72,7 +72,7 @@ class EntryReader:
 
         Raises BookieIOError when index or log cannot be read, or the log has something else there.
         """
-        if self._was_read_ahead(key):
+        if self.was_read_ahead(key):
             body = self._read_cache.get(key)
             if body is not None:
                 self._meters.read_cache_hits += 1
@@ -84,7 +84,7 @@ class EntryReader:
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | BookieIOError | None]:
         """Read many keys as :meth:`read` reads one, with one call of the index."""
-        if not self._was_read_ahead(keys[0]):
+        if not self.was_read_ahead(keys[0]):
             return self._read_many(keys)
         answers: list[bytes | BookieIOError | None] = list(map(self._read_cache.get, keys))
         missing = [index for index, answer in enumerate(answers) if answer is None]
@@ -130,7 +130,7 @@ class EntryReader:
         bodies = [body for _, body in found]
         return ScatteredRecords([index for index, _ in found], records_of(bodies), list(map(len, bodies)))
 
-    def _was_read_ahead(self, key: bytes) -> bool:
+    def was_read_ahead(self, key: bytes) -> bool:
         """Wait for the part with this entry, or read it ahead; False when neither is due."""
         if self._readings.wait_for_part(key):
             return True

@@ -147,6 +147,11 @@ class StoredEntries:
         """Return the entries of the joined ``keys`` as records, and their number; see ``LedgerStorage``."""
         started_s = self._clock.monotonic()
         gathered = self._gather(keys, bytes_max, whole=True)
+        if gathered is not None and ABSENT_SIZE in gathered[1]:
+            first = KEY_BYTES * gathered[1].index(ABSENT_SIZE)
+            if not self.caches.marks and self._reader.was_read_ahead(keys[first : first + KEY_BYTES]):
+                # A reader in order: what it asks for came into the cache while it waited.
+                gathered = self._gather(keys, bytes_max, whole=True)
         if gathered is None:
             return None
         records, sizes, write_cache_hits = gathered
